@@ -187,17 +187,42 @@ static enum status check_key(const struct keys *keys, const struct http_head *he
     return check_class(out->key, class, e);
 }
 
+/* Headers with which a proxy names the client for whom it asks. */
+static bool is_passed_on(const struct http_head *head) {
+    static const char *const names[] = {"forwarded", "x-forwarded-for", "x-real-ip", "via"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (http_find(head, names[i]).ptr) return true;
+    return false;
+}
+
+/* Without API keys: does the request come from this machine, and not for another client? */
+static enum status check_local(const struct access_rules *rules, const struct http_head *head,
+                               struct api_error *e) {
+    struct host host;
+    read_host(head->host, &host);
+    bool is_own = str_is(head->peer, "unix") || head->host.len == 0 || is_localhost(&host);
+    if (rules->is_local_only && is_own && !is_passed_on(head)) return ST_OK;
+    return api_refuse(e, 403, NULL, "not_admin",
+                      "this path needs the API key of an administrator; without --api-key-file it "
+                      "is open only to clients on the same machine, of a server that listens on "
+                      "loopback or a unix socket alone");
+}
+
 enum status access_check(const struct access_rules *rules, const struct http_head *head,
                          enum access_class class, struct access_grant *out, struct api_error *e) {
     CHECK(class != ACCESS_UNDECLARED);
     *out = (struct access_grant){0};
     TRY(check_host(rules, head, e));
     TRY(check_origin(rules, head, out, e));
-    return check_key(rules->keys, head, class, out, e);
+    if (class != ACCESS_ADMIN || !keys_anyone(rules->keys))
+        return check_key(rules->keys, head, class, out, e);
+    out->key = keys_anyone(rules->keys);
+    return check_local(rules, head, e);
 }
 
 enum status access_recheck(const struct keys *keys, const struct key *key, enum access_class class,
                            struct api_error *e) {
+    if (key && key == keys_anyone(keys)) return ST_OK; /* access_check has checked where it is */
     return check_class(key && keys_is_live(keys, key) ? key : NULL, class, e);
 }
 

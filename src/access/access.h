@@ -10,6 +10,10 @@
  * it listens on all addresses, every address is accepted, because its own may be translated on
  * the way (containers); a page can be given a name that points here, but not an address.
  *
+ * Paths of administrators need the key of one. Without API keys they are open if the server listens
+ * on loopback or a unix socket alone and no proxy has passed the request on: Host names loopback,
+ * and no header names another client.
+ *
  *     access_check    when the head has arrived: host, origin, key
  *     access_recheck  when the body has arrived: is the key still valid?
  *     access_begin    before work is started: is the key within its limits? then keys_end
@@ -46,6 +50,7 @@ struct access_rules {
     const struct settings *settings; /* host, allowed_host, cors_origin, api_key_file */
     const struct keys *keys;
     bool is_any_address; /* it listens on all addresses, or on sockets that it was given */
+    bool is_local_only;  /* it listens on loopback or a unix socket alone */
 };
 
 /* What was found out about a request. */

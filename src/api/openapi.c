@@ -249,6 +249,11 @@ static const struct {
                    "of a broken stream.','schema':{'type':'string'}}"},
     {PARAM_GENERATE, "{'name':'generate','in':'query','description':'Prove that the engine makes "
                      "a token.','schema':{'type':'integer','minimum':0,'maximum':1}}"},
+    {PARAM_MODEL, "{'name':'model','in':'query','description':'The name of the model; default: the "
+                  "first that writes text.','schema':{'type':'string'}}"},
+    {PARAM_FROM, "{'name':'from','in':'query','description':'The number of the first step to send; "
+                 "0: the oldest that is kept; default: the next one.',"
+                 "'schema':{'type':'integer','minimum':0}}"},
 };
 
 static void put_params(struct buf *out, uint32_t wanted) {

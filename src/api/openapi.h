@@ -26,6 +26,8 @@ enum openapi_params {
     PARAM_ASK = 1 << 2,      /* headers of a request for text: x-request-id, x-jitney-*, prefer */
     PARAM_RESUME = 1 << 3,   /* last-event-id */
     PARAM_GENERATE = 1 << 4, /* ?generate=1 */
+    PARAM_MODEL = 1 << 5,    /* ?model= */
+    PARAM_FROM = 1 << 6,     /* ?from= */
 };
 
 struct openapi_operation {

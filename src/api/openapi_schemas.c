@@ -165,6 +165,14 @@ const struct openapi_schema openapi_schemas[] = {
         ",'next':" INT ",'done':" BOOL
         ",'events':" LIST(MAP("'id','event','data'", "'id':" INT ",'event':" TEXT_OR_NULL
             ",'data':{'type':['object','string']}")))},
+    /* One event of /v1/engine/steps: "hello", "step" or "skipped". */
+    {"EngineEvent", "{'type':'object','properties':{'jitney':" TEXT ",'model':" TEXT
+        ",'epoch_ms':" INT ",'seats':" INT ",'blocks':{'type':['integer','object']}"
+        ",'block_tokens':" INT ",'step':" INT ",'at_us':" INT ",'us':" INT ",'predicted_us':" INT
+        ",'target_us':" INT ",'sched_us':" INT ",'policy':" TEXT ",'rows':" LIST("{}")
+        ",'waiting':" LIST("{}") ",'arrived':" LIST("{}") ",'admitted':" LIST("{}")
+        ",'preempted':" LIST("{}") ",'ended':" LIST("{}") ",'waiting_count':" INT ",'running':" INT
+        ",'swapped':" INT ",'moves':" OBJECT ",'from':" INT ",'to':" INT "}}"},
     {"Document", MAP("'openapi','info','paths'", "'openapi':" TEXT ",'info':" OBJECT ",'paths':"
         OBJECT)},
 };

@@ -18,9 +18,10 @@
 static const size_t LIST_BYTES_MAX = (size_t)1 << 31, OUT_BYTES_MAX = (size_t)1 << 33;
 
 enum {
-    SIM_CTX_TOKENS = 32768, /* a simulated model says no context of its own */
-    SIM_VOCAB = 32000,      /* nor a vocabulary, if none is named */
-    SIM_KV_BLOCKS = 49152,  /* 96 GiB of blocks of 16 tokens of an 8B model */
+    SIM_CTX_TOKENS = 32768,  /* a simulated model says no context of its own */
+    SIM_VOCAB = 32000,       /* nor a vocabulary, if none is named */
+    SIM_KV_BLOCKS = 49152,   /* 96 GiB of blocks of 16 tokens of an 8B model */
+    RECORD_BYTES = 64 << 20, /* of step records, for --trace */
 };
 
 static const struct flag flags[] = {
@@ -150,6 +151,7 @@ static enum status open_service(struct job *j, const char *path, const struct en
                                             .ctx_tokens = model_args_ctx(j->args),
                                             .device = args_text(j->args, "device"),
                                             .spill_dir = env->tmp_dir,
+                                            .record_bytes = RECORD_BYTES,
                                             .on_progress = progress_bar_on_load,
                                             .progress_ctx = &bar};
     progress_bar_begin_share(&bar, "loading");
@@ -181,6 +183,7 @@ static enum status run_real(struct job *j, struct engine_stats *stats, struct er
 static enum status open_sim(struct job *j, uint32_t vocab, struct err *err) {
     uint32_t ctx = model_args_ctx(j->args);
     struct sim_engine_options o = {.engine = {.vocab = vocab,
+                                              .record_bytes = RECORD_BYTES,
                                               .sched = {.policy = j->policy,
                                                         .knobs = j->knobs,
                                                         .ctx_tokens = ctx ? ctx : SIM_CTX_TOKENS,
@@ -224,7 +227,7 @@ static enum status write_results(const struct job *j, const char *path, struct e
 static enum status write_records(const struct job *j, const char *path, struct err *err) {
     struct buf out;
     buf_init(&out, OUT_BYTES_MAX);
-    engine_put_records(j->sim ? j->sim : j->service.engine, &out);
+    record_put_json(engine_records(j->sim ? j->sim : j->service.engine), &out);
     enum status st = write_to(path, &out, err);
     buf_deinit(&out);
     return st;

@@ -13,8 +13,8 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
+#include "engine/recorder.h"
 
-enum { RECORDS_DEFAULT = 4096 };
 /* An idle engine wakes at least this often, also without a request or a timer. */
 static const int64_t IDLE_WAIT_US = 1000000;
 
@@ -34,6 +34,7 @@ struct flight {
     int64_t began_us;      /* when its plan was made */
     int64_t sched_us;      /* spent planning and applying it */
     int64_t submit_us;     /* spent in the runner's submit */
+    int64_t predicted_us;  /* how long it takes, by the cost model */
 };
 
 enum { FLIGHTS = RUNNER_DEPTH_MAX + 1 };
@@ -48,7 +49,7 @@ struct engine {
     uint32_t flight_first, flight_count;
     bool is_draining; /* no plan is made before all flights are collected (plan.wants_drain) */
     struct mailbox *mailbox;
-    struct record_ring *records;
+    struct recorder *recorder;
     struct request_bounds bounds;
     struct cache_salts *salts;
     int32_t *ends; /* bounds.ends */
@@ -99,6 +100,8 @@ static void refuse(struct engine *e, struct choice *c, const struct err *why, in
     /* The first error text stays: a client may be reading it when the next choice is refused. */
     if (!c->request->refusal.text[0]) c->request->refusal = *why;
     atomic_fetch_add(&e->refused, 1);
+    recorder_arrived(e->recorder, c);
+    recorder_ended(e->recorder, c, 0, SEAT_NONE, FINISH_REFUSED, now_us);
     publish(e, c, FINISH_REFUSED, now_us);
 }
 
@@ -122,6 +125,7 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
     TRY(sched_submit(e->sched, &in, now_us, &c->seq, err));
     CHECK(c->seq < e->choice_cap);
     e->choices[c->seq] = c;
+    recorder_arrived(e->recorder, c);
     c->is_live = true;
     request_ref(r); /* until release_choice */
     struct runner_seq info = {.sampler = c->sampler,
@@ -212,6 +216,9 @@ static void outbox_publish(struct engine *e, int64_t now_us) {
         c->preempt_count = event.preempt_count;
         c->admitted_us = event.admitted_us;
         c->first_token_us = event.first_token_us;
+        if (event.finish != FINISH_NONE)
+            recorder_ended(e->recorder, c, event.total - c->prompt_tokens, event.seat, event.finish,
+                           now_us);
         if (c->request->is_prompt_only) hide_answer(c, &event);
         atomic_store_explicit(&c->ready, event.total, memory_order_release);
         if (event.finish == FINISH_ERROR) note_failure(e, c->request);
@@ -225,25 +232,16 @@ static void outbox_publish(struct engine *e, int64_t now_us) {
 /* A plan made ahead waits for the one before it: its time begins where the other's ends, so that
  * the times of two records never overlap. */
 static void record_step(struct engine *e, const struct flight *f, enum status st, int64_t now_us) {
-    const struct plan *p = &f->plan;
     int64_t at_us = f->began_us > e->done_us ? f->began_us : e->done_us;
-    struct step_record r = {.step = atomic_load(&e->step_count),
-                            .at_us = at_us,
-                            .elapsed_us = now_us - at_us,
-                            .sched_us = f->sched_us,
-                            .submit_us = f->submit_us,
-                            .rows = p->row_count,
-                            .tokens = p->token_count,
-                            .samples = p->sample_count,
-                            .running = p->running_count,
-                            .waiting = p->waiting_count,
-                            .free_blocks = kv_cache_available(sched_kv(e->sched)),
-                            .moves = p->moves.count,
-                            .preempted_count = p->preempted_count};
-    for (uint32_t i = 0; i < p->row_count; i++) r.prompts += p->rows[i].count > 1;
-    for (uint32_t i = 0; i < p->preempted_count && i < RECORD_PREEMPTED_MAX; i++)
-        r.preempted[i] = p->preempted[i];
-    record_push(e->records, &r);
+    struct record_head head = {.step = atomic_load(&e->step_count),
+                               .at_us = at_us,
+                               .elapsed_us = now_us - at_us,
+                               .sched_us = f->sched_us,
+                               .submit_us = f->submit_us,
+                               .predicted_us = f->predicted_us,
+                               .target_us = (int64_t)(e->sched_options.knobs.step_target_ms * 1000),
+                               .available_blocks = kv_cache_available(sched_kv(e->sched))};
+    recorder_step(e->recorder, &head, &f->plan, &e->numbers.sched);
     atomic_fetch_add(&e->sched_us, f->sched_us);
     atomic_fetch_add(&e->step_us, now_us - at_us);
     atomic_fetch_add(&e->step_count, 1);
@@ -309,6 +307,12 @@ static int64_t real_us(const struct engine *e, int64_t now_us) {
     return e->clock == &clock_real ? now_us : clock_now(&clock_real);
 }
 
+static int64_t predict_us(const struct engine *e, const struct plan *plan) {
+    const struct cost_model *cost = sched_cost(e->sched);
+    double us = cost_predict_us(cost, plan->token_count, plan->attended_tokens);
+    return (int64_t)(us + plan->moves.count * cost->per_move_us);
+}
+
 /* Plan the next step and give it to the runner, also while another one is under way. False: there
  * was nothing to plan. */
 static bool submit_next(struct engine *e, int64_t now_us) {
@@ -323,7 +327,11 @@ static bool submit_next(struct engine *e, int64_t now_us) {
     int64_t planned_us = clock_now(&clock_real);
     f->sched_us += planned_us;
     e->is_draining = f->plan.wants_drain && e->flight_count > 0;
-    if (f->plan.row_count == 0 && f->plan.moves.count == 0) return false;
+    if (f->plan.row_count == 0 && f->plan.moves.count == 0) {
+        recorder_empty_plan(e->recorder, &f->plan);
+        return false;
+    }
+    f->predicted_us = predict_us(e, &f->plan);
     e->flight_count++;
     f->submit_us = -planned_us;
     f->submitted = e->runner.submit(e->runner.self, &f->plan, &f->err);
@@ -349,6 +357,7 @@ static enum status collect_oldest(struct engine *e) {
     e->flight_count--;
     e->step_err = f->err;
     e->is_draining = (e->is_draining || st != ST_OK) && e->flight_count > 0;
+    recorder_rows(e->recorder, e->sched, &f->plan);
     keep_numbers(e, &f->plan); /* before clients act on what they see        */
     outbox_publish(e, now_us); /* new tokens and ends, to the clients        */
     int64_t end_us = clock_now(e->clock);
@@ -369,8 +378,10 @@ enum status engine_step(struct engine *e, bool *did_work) {
     if (e->flight_count > e->runner.depth || (!submitted && e->flight_count > 0)) {
         st = collect_oldest(e);
     } else {
+        int64_t now_us = clock_now(e->clock);
         keep_numbers(e, NULL);
-        outbox_publish(e, clock_now(e->clock));
+        outbox_publish(e, now_us);
+        if (e->flight_count == 0) recorder_flush(e->recorder, &e->numbers.sched, now_us);
     }
     atomic_store(&e->turn_us, clock_now(e->clock));
     atomic_store(&e->step_began_us, 0);
@@ -396,6 +407,7 @@ static void cancel_all(struct engine *e) {
                          FINISH_CANCELLED, now_us);
     keep_numbers(e, NULL);
     outbox_publish(e, now_us);
+    recorder_flush(e->recorder, &e->numbers.sched, now_us);
 }
 
 static void *engine_main(void *arg) {
@@ -431,6 +443,12 @@ static void *watch_main(void *arg) {
     return NULL;
 }
 
+static uint32_t policy_place(const struct sched_policy *policy) {
+    uint32_t place = 0;
+    while (sched_policies[place] && sched_policies[place] != policy) place++;
+    return place;
+}
+
 static enum status create_parts(struct engine *e, const struct engine_options *o, struct err *err) {
     const struct knobs *k = &o->sched.knobs;
     uint32_t moves = KV_CACHE_GROUPS_MAX + 2 * k->max_seqs +
@@ -448,9 +466,9 @@ static enum status create_parts(struct engine *e, const struct engine_options *o
                                         .ctx_tokens = o->sched.ctx_tokens,
                                         .ends = e->ends,
                                         .end_count = o->end_count};
-    uint32_t records = o->record_count ? o->record_count : RECORDS_DEFAULT;
     bool made = e->choices && e->ends && mailbox_create(&e->mailbox, sched_live_max(k)) == ST_OK &&
-                record_ring_create(&e->records, records) == ST_OK;
+                recorder_create(&e->recorder, o->record_bytes, k->max_seqs) == ST_OK;
+    if (made) recorder_set_policy(e->recorder, policy_place(o->sched.policy));
     for (uint32_t i = 0; i < FLIGHTS && made; i++)
         made = plan_init(&e->flights[i].plan, k->max_seqs, moves) == ST_OK;
     return made ? ST_OK : err_set(err, ST_NOMEM, "out of memory for an engine");
@@ -486,7 +504,7 @@ void engine_destroy(struct engine *e) {
     if (e->is_plugged && e->mailbox) cancel_all(e);
     if (e->is_plugged) e->runner.close(e->runner.self);
     mailbox_destroy(e->mailbox);
-    record_ring_destroy(e->records);
+    recorder_destroy(e->recorder);
     for (uint32_t i = 0; i < FLIGHTS; i++) plan_deinit(&e->flights[i].plan);
     sched_destroy(e->sched);
     cache_salts_destroy(e->salts);
@@ -611,7 +629,9 @@ struct engine_liveness engine_liveness(const struct engine *e) {
                                     .failed_steps = atomic_load(&e->failed_steps)};
 }
 
-void engine_put_records(struct engine *e, struct buf *out) { record_put_json(e->records, out); }
+struct record_ring *engine_records(const struct engine *e) {
+    return recorder_ring(e->recorder);
+}
 
 /* Every live sequence and its choice refer to each other. */
 void engine_verify(const struct engine *e) {

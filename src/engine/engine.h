@@ -31,7 +31,7 @@ struct engine_options {
     const int32_t *ends; /* tokens of the model that end an answer; copied */
     uint32_t end_count;
     const struct clock *clock;  /* NULL: the real one */
-    uint32_t record_count;      /* step records kept; 0: 4096 */
+    size_t record_bytes;        /* of the ring of step records; 0: a MiB */
     struct cache_secret secret; /* of the prefix cache: salts and block keys are made with it */
 };
 
@@ -102,7 +102,8 @@ struct engine_liveness {
     uint32_t failed_steps; /* in a row: their results could not be used */
 };
 struct engine_liveness engine_liveness(const struct engine *e);
-void engine_put_records(struct engine *e, struct buf *out);
+/* What each step did, by sequence; any thread may read it. */
+struct record_ring *engine_records(const struct engine *e);
 
 /* Watchdog: how long the current step may take before `on_stall` is called, once per stall, on
  * the watchdog's thread. Before engine_start. */

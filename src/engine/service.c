@@ -184,6 +184,7 @@ static enum status create_engine(struct service *s, const char *path,
     const struct model *m = s->loaded.model;
     struct engine_options o = {.vocab = m->hp.vocab,
                                .clock = options->clock,
+                               .record_bytes = options->record_bytes,
                                .sched = {.policy = policy,
                                          .knobs = s->knobs,
                                          .ctx_tokens = s->total_max,

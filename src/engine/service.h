@@ -38,6 +38,7 @@ struct service_options {
     const char *device, *isa, *placement; /* as in struct loaded_model_options */
     struct weight_cache_options weights;  /* as in struct loaded_model_options */
     const char *spill_dir;                /* where swapped blocks go; NULL: /tmp */
+    size_t record_bytes;                  /* of the step records; 0: a MiB */
     bool tokens_only;          /* the model may come without a tokenizer; no token ends an answer */
     const struct clock *clock; /* NULL: the real one */
     const struct cache_secret *secret; /* of the prefix cache; NULL: a random one */

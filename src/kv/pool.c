@@ -24,7 +24,7 @@ struct block_state {
 
 struct kv_pool {
     uint32_t block_count;
-    uint32_t free_count, cached_count, kept_count;
+    uint32_t free_count, cached_count, kept_count, shared_count;
     uint32_t touched_count, spread_max;
     uint64_t unpin_count;
     kv_evict_fn *on_evict;
@@ -191,6 +191,7 @@ void kv_pool_pin(struct kv_pool *pool, kv_block block) {
         }
     }
     CHECK(s->refs < UINT32_MAX);
+    pool->shared_count += s->refs == 1;
     s->refs++;
 }
 
@@ -214,6 +215,7 @@ void kv_pool_unpin(struct kv_pool *pool, kv_block block) {
     CHECK(block < pool->block_count);
     struct block_state *s = &pool->blocks[block];
     CHECK(s->refs > 0);
+    pool->shared_count -= s->refs == 2;
     if (--s->refs > 0) return;
 
     if (!s->keyed)
@@ -274,6 +276,7 @@ struct kv_pool_stats kv_pool_stats(const struct kv_pool *pool) {
         .held_count = pool->block_count - idle_count,
         .cached_count = pool->cached_count,
         .kept_count = pool->kept_count,
+        .shared_count = pool->shared_count,
         .touched_count = pool->touched_count,
     };
 }
@@ -312,13 +315,15 @@ void kv_pool_verify(const struct kv_pool *pool) {
     verify_list(pool, cached_head(pool), pool->cached_count, true);
     verify_heap(pool);
 
-    uint32_t held = 0;
+    uint32_t held = 0, shared = 0;
     for (uint32_t i = 0; i < pool->block_count; i++) {
         const struct block_state *s = &pool->blocks[i];
         held += s->refs > 0;
+        shared += s->refs > 1;
         CHECK(s->refs == 0 || s->heap_pos == NOT_KEPT);
         CHECK(s->keyed || s->keep_until_us == 0);
         CHECK(i < pool->touched_count || (s->refs == 0 && !s->keyed));
     }
     CHECK(held == kv_pool_stats(pool).held_count);
+    CHECK(shared == pool->shared_count);
 }

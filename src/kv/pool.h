@@ -41,6 +41,7 @@ typedef void kv_evict_fn(void *ctx, kv_block block);
 
 struct kv_pool_stats {
     uint32_t free_count, held_count, cached_count, kept_count;
+    uint32_t shared_count;  /* of held_count, those with two references or more */
     uint32_t touched_count; /* blocks that were ever taken */
 };
 

@@ -84,6 +84,24 @@ int64_t heap_key(const struct seq_heap *h, seq_idx i) {
     return h->entries[h->positions[i]].key;
 }
 
+/* The next one is the first of those whose parents were taken: at most one more than are taken. */
+uint32_t heap_first(const struct seq_heap *h, seq_idx *out, uint32_t max) {
+    uint32_t open[HEAP_FIRST_MAX + 1], open_count = h->count > 0, count = 0;
+    CHECK(max <= HEAP_FIRST_MAX);
+    open[0] = 0;
+    while (open_count > 0 && count < max) {
+        uint32_t best = 0;
+        for (uint32_t n = 1; n < open_count; n++)
+            if (before(&h->entries[open[n]], &h->entries[open[best]])) best = n;
+        uint32_t at = open[best], child = 2 * at + 1;
+        out[count++] = h->entries[at].seq;
+        open[best] = open[--open_count];
+        if (child < h->count) open[open_count++] = child;
+        if (child + 1 < h->count) open[open_count++] = child + 1;
+    }
+    return count;
+}
+
 void heap_verify(const struct seq_heap *h) {
     uint32_t placed = 0;
     for (uint32_t i = 0; i < h->cap; i++) placed += heap_has(h, i);

@@ -40,6 +40,9 @@ void heap_remove(struct seq_heap *h, seq_idx i);                          /* mus
 void heap_change(struct seq_heap *h, seq_idx i, int64_t key, uint64_t tie);
 seq_idx heap_top(const struct seq_heap *h); /* SEQ_NONE if empty */
 int64_t heap_key(const struct seq_heap *h, seq_idx i);
+/* The first of them in order, at most HEAP_FIRST_MAX; returns how many. Changes nothing. */
+enum { HEAP_FIRST_MAX = 32 };
+uint32_t heap_first(const struct seq_heap *h, seq_idx *out, uint32_t max);
 
 /* CHECK order and positions; slow. */
 void heap_verify(const struct seq_heap *h);

@@ -4,6 +4,9 @@
  * made while the one before it is under way is an *ahead* plan: it assumes that the other one
  * succeeds, and does not know yet which tokens that one samples.
  *
+ * A plan also notes what people want to know about it (engine/record.h): which sequences were
+ * admitted, which wait and why, which were preempted for which.
+ *
  * Lifetime: two plans per engine, allocated at start. Thread: the engine thread.
  */
 #ifndef SCHED_PLAN_H
@@ -32,13 +35,46 @@ struct plan_row {
 };
 
 /* Why a sequence was preempted, for the step record. */
-enum preempt_why { PREEMPT_MEMORY, PREEMPT_POLICY };
+enum preempt_why {
+    PREEMPT_MEMORY,
+    PREEMPT_POLICY,
+    PREEMPT_FAILED, /* the plan failed that should have moved its blocks */
+};
 struct plan_preempted {
     uint64_t request;
-    uint32_t choice;
+    uint64_t for_request; /* the sequence that got its place or its blocks; 0: none in particular */
+    uint32_t choice, for_choice;
+    uint32_t seat; /* the one that it had */
     enum preempt_why why;
     bool swapped; /* its blocks were swapped out; otherwise it will be recomputed */
 };
+
+/* A sequence that has entered the batch since the plan before: by this plan, or as a choice whose
+ * prompt was computed. */
+struct plan_admitted {
+    uint64_t request;
+    int64_t waited_us; /* since it arrived, or since it was preempted */
+    uint32_t choice, tenant;
+    uint32_t seat;   /* its place in the batch until it ends or is preempted, below max_seqs */
+    uint32_t cached; /* tokens that it need not compute: of the prefix cache or of its parent */
+};
+
+/* Why a sequence was not admitted. The queue is admitted in policy order: what stops its first
+ * sequence stops those behind it, so they have the same reason. */
+enum wait_why {
+    WAIT_SEAT,    /* max_seqs sequences run */
+    WAIT_BLOCKS,  /* there are not enough KV blocks */
+    WAIT_POLICY,  /* the policy does not admit now, or its tenant has its share */
+    WAIT_PREFIX,  /* another sequence computes its prefix or, of a further choice, its prompt */
+    WAIT_BUDGET,  /* the step has no tokens or no time left for it */
+    WAIT_SWAPPED, /* it is swapped out, and waits to return */
+};
+struct plan_wait {
+    uint64_t request;
+    uint32_t choice, tenant;
+    enum wait_why why;
+};
+enum { PLAN_WAITS_MAX = 32 };
 
 struct plan {
     struct plan_row *rows; /* decoding sequences first, then prompts */
@@ -49,15 +85,21 @@ struct plan {
     struct kv_moves moves;    /* to do before the rows, in order */
     struct plan_preempted *preempted;
     uint32_t preempted_count, preempted_cap;
+    struct plan_admitted *admitted;
+    uint32_t admitted_count, admitted_cap;
+    struct plan_wait waits[PLAN_WAITS_MAX]; /* the first of the queue */
+    uint32_t wait_count;
     uint32_t waiting_count, running_count; /* after planning */
     /* This ahead plan lacks something that needs an empty pipeline, such as a preemption. The
      * caller collects and applies every plan under way before it calls sched_plan again. */
     bool wants_drain;
 };
 
-/* Room for `row_cap` rows and preemptions (max_seqs) and `move_cap` moves, at least
+/* Room for `row_cap` rows and preemptions (max_seqs), as many admissions as there can be between
+ * two plans (PLAN_ADMITTED_PARTS for each row), and `move_cap` moves, at least
  * KV_CACHE_GROUPS_MAX: a copy of one block of each group. If a swap does not fit into the moves the
  * sequence is recomputed instead; if a copy does not fit it waits for the next step. */
+enum { PLAN_ADMITTED_PARTS = 3 };
 enum status plan_init(struct plan *p, uint32_t row_cap, uint32_t move_cap);
 void plan_deinit(struct plan *p);
 void plan_clear(struct plan *p); /* no rows, no moves */

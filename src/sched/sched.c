@@ -71,7 +71,7 @@ static enum status create_tables(struct sched *s) {
     s->state = mem_zalloc(s->policy->state_bytes ? s->policy->state_bytes : 1);
     s->shares.tenants = sched_share_create();
     if (!s->slots || !s->running || !s->buckets || !s->candidates || !s->order || !s->rows ||
-        !s->state || !s->shares.tenants)
+        !s->state || !s->shares.tenants || sched_notes_init(s) != ST_OK)
         return ST_NOMEM;
     for (uint32_t b = 0; b < buckets; b++) s->buckets[b] = SEQ_NONE;
     s->free_first = SEQ_NONE;
@@ -135,6 +135,7 @@ void sched_destroy(struct sched *s) {
     mem_free(s->rows);
     mem_free(s->state);
     mem_free(s->shares.tenants);
+    sched_notes_deinit(s);
     mem_free(s);
 }
 
@@ -170,6 +171,7 @@ static seq_idx slot_take(struct sched *s, const struct sched_submit *in) {
                 .prompt_tokens = in->prompt_tokens,
                 .total = in->prompt_tokens,
                 .total_max = in->total_max,
+                .seat = SEAT_NONE,
                 .fork_parent = SEQ_NONE,
                 .next = SEQ_NONE},
         .serial = s->next_serial++,
@@ -240,7 +242,7 @@ enum status sched_submit(struct sched *s, const struct sched_submit *in, int64_t
     CHECK(sched_find(s, in->request, in->choice) == SEQ_NONE);
     seq_idx i = slot_take(s, in);
     struct sched_seq *seq = seq_at(s, i);
-    seq->arrived_us = now_us;
+    seq->arrived_us = s->slots[i].waits_since_us = now_us;
     sched_share_submit(s, i, now_us);
     seq->key = INT64_MAX; /* last in the queue until sched_rekey below */
     if (can_fork(s, in)) {
@@ -249,6 +251,7 @@ enum status sched_submit(struct sched *s, const struct sched_submit *in, int64_t
         seq->next = s->slots[in->parent].child_first;
         s->slots[in->parent].child_first = i;
         s->forking_count++;
+        s->notes.front.is_known = false;
     } else {
         sched_enqueue(s, i);
     }
@@ -283,6 +286,7 @@ bool sched_next_event(struct sched *s, struct sched_event *out) {
         .seq = i,
         .request = slot->seq.request,
         .choice = slot->seq.choice,
+        .seat = slot->seq.seat,
         .total = slot->seq.total - slot->assumes_token,
         .finish = slot->seq.state == SEQ_ENDED ? slot->finish : FINISH_NONE,
         .cached_tokens = slot->seq.cached_tokens,

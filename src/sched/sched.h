@@ -110,6 +110,7 @@ struct sched_event {
                     it */
     uint64_t request;
     uint32_t choice;
+    uint32_t seat;  /* that it has, or had when it ended; SEAT_NONE: it was not in the batch */
     uint32_t total; /* number of tokens, prompt included */
     enum finish_reason finish;
     uint32_t cached_tokens, preempt_count;

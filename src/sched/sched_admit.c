@@ -150,11 +150,14 @@ static bool is_unchanged(const struct sched *s, const struct slot *slot, enum ad
 
 /* Another sequence computes the block that it needs next: wait as long as that makes progress
  * (I7). */
-static bool waits_for_promise(const struct sched *s, struct slot *slot, struct kv_match match) {
+static bool waits_for_promise(struct sched *s, struct slot *slot, struct kv_match match) {
+    bool was_promised = slot->seen_promised;
     if (match.tokens > slot->seen_match) slot->promise_looks = 0;
     slot->seen_match = match.tokens;
     slot->seen_promised =
         match.is_promised && s->running_count > 0 && slot->promise_looks++ < PROMISE_LOOKS_MAX;
+    if (slot->seen_promised != was_promised)
+        s->notes.front.is_known = false; /* its reason to wait */
     slot->seen_epoch = s->epoch;
     return slot->seen_promised;
 }
@@ -200,6 +203,7 @@ static enum admission admit_waiting(struct planning *p, seq_idx i) {
         slot->seq.cached_tokens = min_u32(computed, slot->seq.prompt_tokens);
     sched_queue_remove(s, i);
     sched_start_running(s, i, kv, computed, p->now_us);
+    sched_note_admitted(s, i, computed, p->now_us);
     add_first_row(p, i, count);
     return ADMITTED;
 }
@@ -224,6 +228,7 @@ static enum admission admit_swapped(struct planning *p, seq_idx i) {
     slot->moved_in = s->plan_number;
     sched_queue_remove(s, i);
     sched_start_running(s, i, slot->seq.kv, slot->seq.computed, p->now_us);
+    sched_note_admitted(s, i, 0, p->now_us);
     add_first_row(p, i, count);
     return ADMITTED;
 }

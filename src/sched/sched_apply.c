@@ -56,6 +56,7 @@ static void fork_children(struct sched *s, seq_idx parent, int64_t now_us) {
         if (!sched_fork_fits(s, i) || kv_seq_fork(s->kv, from->kv, shared, &kv) != ST_OK) break;
         sched_child_unlink(s, i);
         sched_start_running(s, i, kv, shared, now_us);
+        sched_note_admitted(s, i, shared, now_us);
     }
     sched_children_to_queue(s, parent, now_us);
 }
@@ -165,9 +166,11 @@ void sched_apply(struct sched *s, struct plan *plan, const struct step_result *r
 
 /* ---- a plan that failed ---- */
 
-static void drop_running(struct sched *s, seq_idx i, int64_t now_us) {
+static void drop_running(struct sched *s, struct plan *plan, seq_idx i, int64_t now_us) {
     seq_at(s, i)->planned = 0; /* an ahead plan's row of it is dropped */
     sched_drop_blocks(s, i);
+    sched_note_preempted(s, plan, i, SEQ_NONE, PREEMPT_FAILED);
+    s->slots[i].waits_since_us = now_us;
     seq_at(s, i)->preempt_count++;
     const struct sched_view *view = sched_update_view(s, now_us);
     if (s->policy->on_preempt) s->policy->on_preempt(s->state, seq_at(s, i), view);
@@ -175,10 +178,11 @@ static void drop_running(struct sched *s, seq_idx i, int64_t now_us) {
 }
 
 /* The plan's moves did not happen: the sequences whose blocks they were are recomputed. */
-static void drop_moved(struct sched *s, const struct plan *plan, uint64_t number, int64_t now_us) {
+static void drop_moved(struct sched *s, struct plan *plan, uint64_t number, int64_t now_us) {
     if (plan->moves.count == 0) return;
     for (uint32_t n = s->running_count; n-- > 0;) /* backwards: the last one moves into the gap */
-        if (s->slots[s->running[n]].moved_in == number) drop_running(s, s->running[n], now_us);
+        if (s->slots[s->running[n]].moved_in == number)
+            drop_running(s, plan, s->running[n], now_us);
     for (uint32_t n = 0; n < plan->preempted_count; n++) {
         const struct plan_preempted *v = &plan->preempted[n];
         seq_idx k = sched_find(s, v->request, v->choice);

@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "kv/cache.h"
 #include "sched/heap.h"
+#include "sched/notes_int.h"
 #include "sched/sched.h"
 #include "sched/share.h"
 #include "sched/slot.h"
@@ -54,8 +55,7 @@ struct sched {
 
     seq_idx event_first, event_last;
     seq_idx linger_first; /* ended sequences that a plan under way uses */
-    uint64_t next_serial;
-    uint64_t plan_number;
+    uint64_t next_serial, plan_number;
     struct plan_under_way {
         const struct plan *plan; /* the caller's */
         uint64_t number;
@@ -64,6 +64,7 @@ struct sched {
     bool is_assumed;  /* sequences are in the state after the oldest plan under way */
     bool is_draining; /* a plan failed: no new plan before all plans under way are applied */
     uint64_t epoch;   /* rises when blocks or prefixes may have become available */
+    struct sched_notes notes;
 
     /* Scratch of one plan, of max_seqs elements. */
     const struct sched_seq **candidates;
@@ -86,14 +87,14 @@ struct planning {
     uint32_t prompt_left; /* tokens that prompts may still take */
     uint32_t keep_free;   /* blocks that admission does not use */
     uint64_t pending;     /* blocks that running sequences still need for the tokens they have */
-    bool is_pending_known;
-    bool is_admitting;
+    bool is_pending_known, is_admitting;
     uint32_t rekeyed;     /* keys updated so far; at most REKEY_MAX */
     bool has_prompt;      /* a prompt row is planned */
     bool is_mixed;        /* a decode row comes after a prompt row */
     uint32_t order_count; /* of s->order */
     bool is_solo;         /* its only row is a prompt too long to share a step */
     uint32_t displaced;   /* sequences displaced so far; at most DISPLACE_MAX */
+    enum wait_why stop;   /* why no further sequence of the queue is admitted */
 };
 
 /* ---- sched.c ---- */
@@ -125,8 +126,7 @@ void sched_set_timer(struct sched *s, seq_idx i);
 
 void sched_running_add(struct sched *s, seq_idx i); /* becomes RUNNING */
 void sched_running_remove(struct sched *s, seq_idx i);
-/* Prompt or decode, after `computed` changed. */
-void sched_update_phase(struct sched *s, seq_idx i);
+void sched_update_phase(struct sched *s, seq_idx i); /* after `computed` changed */
 /* Blocks reserved for a sequence; 0 if the policy does not reserve. */
 uint32_t sched_reservation(const struct sched *s, seq_idx i);
 void sched_event_push(struct sched *s, seq_idx i);
@@ -166,7 +166,7 @@ void sched_drop_blocks(struct sched *s, seq_idx i);
  * together could not make so many blocks available. */
 bool sched_displace(struct planning *p, seq_idx waiting, uint64_t blocks);
 
-/* Blocks kept by retention hints (the largest number of any group); release all, true if any. */
+/* Blocks kept by retention hints (the most of any group); release all, true if there were any. */
 uint32_t sched_kept_blocks(const struct sched *s);
 bool sched_release_kept(struct sched *s);
 
@@ -192,7 +192,7 @@ void sched_start_running(struct sched *s, seq_idx i, kv_seq kv, uint32_t compute
 /* May a choice start to run beside its parent now? */
 bool sched_fork_fits(const struct sched *s, seq_idx child);
 
-/* ---- sched_plan.c ---- */
+/* ---- sched_plan.c; sched_notes.c: notes_int.h ---- */
 void sched_row_add(struct planning *p, seq_idx i, uint32_t count);
 void sched_row_drop(struct planning *p, seq_idx i); /* it has a row */
 void sched_rows_drop_all(struct planning *p);       /* to make room for a long prompt */

@@ -56,22 +56,18 @@ void sched_drop_blocks(struct sched *s, seq_idx i) {
     s->epoch++;
 }
 
-static void add_preempted(struct planning *p, seq_idx i, enum preempt_why why) {
+static void add_preempted(struct planning *p, seq_idx i, seq_idx for_seq, enum preempt_why why) {
     struct sched *s = p->s;
     struct slot *slot = &s->slots[i];
     CHECK(p->plan->preempted_count < p->plan->preempted_cap);
-    p->plan->preempted[p->plan->preempted_count++] = (struct plan_preempted){
-        .request = slot->seq.request,
-        .choice = slot->seq.choice,
-        .why = why,
-        .swapped = slot->seq.state == SEQ_SWAPPED,
-    };
+    sched_note_preempted(s, p->plan, i, for_seq, why);
+    slot->waits_since_us = p->now_us;
     slot->preempted_in = s->plan_number;
     slot->seq.preempt_count++;
     s->preempted++;
     s->epoch++;
     p->is_pending_known = false;
-    if (why == PREEMPT_MEMORY) p->is_admitting = false;
+    if (why == PREEMPT_MEMORY) sched_stop_admitting(p, WAIT_BLOCKS);
     const struct sched_view *view = sched_update_view(s, p->now_us);
     if (s->policy->on_preempt) s->policy->on_preempt(s->state, &slot->seq, view);
     sched_rekey(s, i);
@@ -82,12 +78,12 @@ static void remove_from_plan(struct planning *p, seq_idx i) {
     if (heap_has(&p->s->prompts, i)) heap_remove(&p->s->prompts, i);
 }
 
-static void preempt(struct planning *p, seq_idx i, enum preempt_why why) {
+static void preempt(struct planning *p, seq_idx i, seq_idx for_seq, enum preempt_why why) {
     struct sched *s = p->s;
     remove_from_plan(p, i);
     bool wants_swap = s->knobs.preempt == PREEMPT_SWAP || swap_is_cheaper(s, seq_at(s, i));
     if (!wants_swap || !swap_out(p, i)) sched_drop_blocks(s, i);
-    add_preempted(p, i, why);
+    add_preempted(p, i, for_seq, why);
 }
 
 /* ---- choosing ---- */
@@ -170,7 +166,7 @@ static bool preempt_for(struct planning *p, seq_idx for_seq) {
     if (count == 0 && is_oldest_running) count = collect(p, for_seq, VICTIMS_ABOVE_SHARE);
     if (count == 0 && is_oldest_running) count = collect(p, for_seq, VICTIMS_ALL);
     if (count == 0 || needs_drain(p)) return false;
-    preempt(p, pick(p, count), PREEMPT_MEMORY);
+    preempt(p, pick(p, count), for_seq, PREEMPT_MEMORY);
     return true;
 }
 
@@ -202,7 +198,7 @@ static bool stays_within_share(struct planning *p, seq_idx i, uint32_t tokens) {
         uint32_t count = collect(p, i, VICTIMS_OWN_BEHIND);
         if (count == 0) return i == s->oldest_running;
         if (needs_drain(p)) return false;
-        preempt(p, pick(p, count), PREEMPT_MEMORY);
+        preempt(p, pick(p, count), i, PREEMPT_MEMORY);
     }
 }
 
@@ -241,7 +237,7 @@ bool sched_displace(struct planning *p, seq_idx waiting, uint64_t blocks) {
         if (gain < blocks) gain += sched_blocks_for(s, kv_seq_tokens(s->kv, seq_at(s, i)->kv));
     }
     if (count == 0 || gain < blocks || needs_drain(p)) return false;
-    preempt(p, pick(p, count), PREEMPT_POLICY);
+    preempt(p, pick(p, count), waiting, PREEMPT_POLICY);
     p->displaced++;
     return true;
 }
@@ -261,7 +257,7 @@ void sched_keep_free(struct planning *p) {
         seq_idx victim = pick(p, count);
         if (!may_swap(s, seq_at(s, victim)) || needs_drain(p)) return;
         if (!swap_out(p, victim)) return;
-        add_preempted(p, victim, PREEMPT_POLICY);
+        add_preempted(p, victim, SEQ_NONE, PREEMPT_POLICY);
         p->displaced++;
     }
 }

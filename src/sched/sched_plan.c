@@ -171,10 +171,10 @@ struct skipped {
 };
 
 /* It stays WAITING and is only taken out of the heap until the end of this plan. */
-static void skip_for_plan(struct planning *p, struct skipped *a, seq_idx i) {
+static void skip_for_plan(struct planning *p, struct skipped *a, seq_idx i, enum wait_why why) {
     heap_remove(&p->s->queue, i);
     a->list[a->count++] = i;
-    if (a->count == SKIP_MAX) p->is_admitting = false;
+    if (a->count == SKIP_MAX) sched_stop_admitting(p, why);
 }
 
 static void requeue_skipped(struct sched *s, const struct skipped *a) {
@@ -191,7 +191,10 @@ static seq_idx queue_front(struct planning *p) {
     while (p->is_admitting) {
         seq_idx i = heap_top(&s->queue);
         if (i == SEQ_NONE) break;
-        if (s->slots[i].preempted_in == s->plan_number && s->running_count > 0) break;
+        if (s->slots[i].preempted_in == s->plan_number && s->running_count > 0) {
+            sched_stop_admitting(p, WAIT_POLICY);
+            break;
+        }
         if (p->rekeyed == REKEY_MAX) return i;
         int64_t key = seq_at(s, i)->key;
         sched_rekey(s, i);
@@ -206,33 +209,34 @@ static void plan_queue_front(struct planning *p, struct skipped *a, seq_idx i) {
     struct sched *s = p->s;
     const struct sched_view *view = sched_update_view(s, p->now_us);
     if (s->policy->may_admit && !s->policy->may_admit(s->state, view)) {
-        p->is_admitting = false;
+        sched_stop_admitting(p, WAIT_POLICY);
         return;
     }
     if (s->running_count + s->held_batch_slots >= s->knobs.max_seqs) {
-        if (!sched_displace(p, i, 0)) p->is_admitting = false;
+        bool is_full = s->running_count >= s->knobs.max_seqs; /* else the policy holds slots */
+        if (!sched_displace(p, i, 0)) sched_stop_admitting(p, is_full ? WAIT_SEAT : WAIT_POLICY);
         return;
     }
     if (!sched_share_may_run(s, i) || sched_share_is_skipped(s, i)) {
         sched_share_skip(s, i);
-        skip_for_plan(p, a, i);
+        skip_for_plan(p, a, i, WAIT_POLICY);
         return;
     }
     switch (sched_admit(p, i)) {
     case ADMITTED:
         break;
     case ADMIT_SKIP:
-        skip_for_plan(p, a, i);
+        skip_for_plan(p, a, i, WAIT_PREFIX);
         break;
     case ADMIT_ABOVE_SHARE:
         sched_share_skip(s, i);
-        skip_for_plan(p, a, i);
+        skip_for_plan(p, a, i, WAIT_POLICY);
         break;
     case ADMIT_NO_MEMORY:
-        if (!sched_displace(p, i, s->slots[i].seen_need)) p->is_admitting = false;
+        if (!sched_displace(p, i, s->slots[i].seen_need)) sched_stop_admitting(p, WAIT_BLOCKS);
         break;
     case ADMIT_NO_TOKENS:
-        p->is_admitting = false;
+        sched_stop_admitting(p, WAIT_BUDGET);
         break;
     }
 }
@@ -330,7 +334,8 @@ void sched_plan(struct sched *s, int64_t now_us, struct plan *plan) {
                          .plan = plan,
                          .now_us = now_us,
                          .is_ahead = s->under_way_count > 0,
-                         .is_admitting = true};
+                         .is_admitting = true,
+                         .stop = WAIT_BUDGET};
     plan_clear(plan);
     s->plan_number++;
     if (p.is_ahead) sched_assume(s);
@@ -345,5 +350,6 @@ void sched_plan(struct sched *s, int64_t now_us, struct plan *plan) {
     sort_rows(&p);
     plan->waiting_count = s->by_arrival.count + s->forking_count;
     plan->running_count = s->running_count;
+    sched_note_queue(&p);
     add_under_way(&p);
 }

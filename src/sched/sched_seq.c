@@ -176,6 +176,7 @@ void sched_running_add(struct sched *s, seq_idx i) {
     seq->state = SEQ_RUNNING;
     seq->run_steps = 0;
     sched_share_start(s, i);
+    sched_seat_take(s, i);
     s->reserved_blocks += sched_reservation(s, i);
     slot->is_prefilling = seq_is_prefilling(seq);
     if (slot->is_prefilling)
@@ -193,6 +194,7 @@ void sched_running_remove(struct sched *s, seq_idx i) {
     seq_idx last = s->running[--s->running_count];
     s->running[seq->run_idx] = last;
     seq_at(s, last)->run_idx = seq->run_idx;
+    sched_seat_give(s, i);
     if (s->oldest_running == i) s->oldest_running = find_oldest_running(s);
     sched_share_stop(s, i);
     s->reserved_blocks -= sched_reservation(s, i);
@@ -213,6 +215,7 @@ void sched_child_unlink(struct sched *s, seq_idx child) {
     *link = seq->next;
     seq->next = seq->fork_parent = SEQ_NONE;
     s->forking_count--;
+    s->notes.front.is_known = false;
 }
 
 void sched_children_to_queue(struct sched *s, seq_idx parent, int64_t now_us) {

@@ -52,6 +52,7 @@ static void verify_seq(const struct sched *s, seq_idx i) {
     CHECK(is_ended || seq->computed < seq->total);
     CHECK(seq->computed + seq->planned <= seq->total);
     if (is_waiting || seq->state == SEQ_FORKING) CHECK(seq->computed == 0);
+    if (is_waiting || is_swapped || seq->state == SEQ_FORKING) CHECK(seq->seat == SEAT_NONE);
     if (is_swapped) CHECK(kv_seq_is_swapped_out(s->kv, seq->kv));
     if (is_running) {
         CHECK(!kv_seq_is_swapped_out(s->kv, seq->kv));
@@ -162,6 +163,7 @@ void sched_verify(const struct sched *s) {
     heap_verify(&s->timers);
     struct counts c = count_all(s);
     verify_lists(s, &c);
+    sched_notes_verify(s);
     verify_rows(s);
     verify_counts(s, &c);
     sched_share_verify(s);

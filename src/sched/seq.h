@@ -32,6 +32,7 @@
 
 typedef uint32_t seq_idx; /* index into the scheduler's table of sequences */
 #define SEQ_NONE UINT32_MAX
+#define SEAT_NONE UINT32_MAX
 
 enum seq_state {
     SEQ_FREE,
@@ -108,10 +109,14 @@ struct sched_seq {
     uint32_t cached_tokens; /* of the prompt, found in the prefix cache at its first admission */
     seq_idx fork_parent;    /* FORKING: the choice whose prompt it waits for */
 
-    uint32_t choice;  /* 0 .. n-1 */
+    /* Who it is, in one cache line: the step record copies it for every row. */
     uint64_t request; /* the engine's number for the request */
-    struct kv_salt salt;
+    uint32_t choice;  /* 0 .. n-1 */
     uint32_t tenant;
+    /* Its place in the batch, below max_seqs, from its admission until it ends or is preempted; no
+     * other sequence has it then. SEAT_NONE: it has none. An ended sequence remembers its last. */
+    uint32_t seat;
+    struct kv_salt salt;
     bool has_share;         /* it may take only what its tenant's share allows */
     bool reads_no_prefix;   /* it takes nothing from the prefix cache */
     bool one_row_at_a_time; /* no ahead plan has a row of its prompt while a plan has one */

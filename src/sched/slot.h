@@ -34,6 +34,7 @@ struct slot {
     seq_idx linger_next, hash_next;
     bool lingers_with_kv, lingers_with_reservation; /* what it still holds */
     uint64_t admitted_in, preempted_in; /* numbers of the last plans that admitted, preempted it */
+    int64_t waits_since_us;             /* when it arrived, or was last preempted */
 
     /* The result of the last attempt to admit it. While s->epoch is unchanged the attempt is not
      * repeated. */

@@ -24,6 +24,7 @@
 #include "net/tls.h"
 #include "server/accounts.h"
 #include "server/dispatch.h"
+#include "server/engine_watch.h"
 #include "report/log.h"
 #include "server/registry.h"
 #include "server/routes.h"
@@ -62,6 +63,7 @@ static void close_handles(struct server *s) {
     for (uint32_t i = 0; i < SIGNALS; i++) uv_close((uv_handle_t *)&s->signals[i], NULL);
     uv_close((uv_handle_t *)&s->tick, NULL);
     uv_close((uv_handle_t *)&s->stalled, NULL);
+    engine_watch_close(s->watch);
 }
 
 /* Close all handles of the loop once nothing runs any more. Threads that do not stop in time (a
@@ -203,6 +205,7 @@ static void check_keys(struct server *s, int64_t now_us) {
     if (keys_facts(s->keys).changes == changes) return;
     lifecycle_share_memory(s);
     ws_clients_check_keys(s);
+    engine_watch_check_keys(s->watch);
     char text[64];
     snprintf(text, sizeof(text), "the key file has changed; it has %u keys",
              keys_facts(s->keys).keys);
@@ -247,6 +250,7 @@ static void begin_drain(struct server *s) {
     notify_stopping(&s->notify);
     http_server_drain(s->http);
     ws_clients_drain(s);
+    engine_watch_drain(s->watch);
     uv_timer_start(&s->tick, on_tick, 0, DRAIN_TICK_MS);
 }
 
@@ -393,8 +397,11 @@ static enum status make_tools(struct server *s, struct err *err) {
     TRY(tracer_create(s->settings.otlp_endpoint, "jitney", &s->tracer, err));
     TRY(notify_open(&s->notify, err));
     bool is_any = access_host_is_any(s->settings.host) || s->notify.listen_count > 0;
-    s->access_rules =
-        (struct access_rules){.settings = &s->settings, .keys = s->keys, .is_any_address = is_any};
+    bool is_local = access_host_is_loopback(s->settings.host) && s->notify.listen_count == 0;
+    s->access_rules = (struct access_rules){.settings = &s->settings,
+                                            .keys = s->keys,
+                                            .is_any_address = is_any,
+                                            .is_local_only = is_local};
     return ST_OK;
 }
 
@@ -428,6 +435,8 @@ static enum status make_parts(struct server *s, struct err *err) {
                                                     .keys = s->keys,
                                                     .on_ended = generation_report,
                                                     .ctx = s};
+    if (engine_watch_create(s, &s->watch) != ST_OK)
+        return err_set(err, ST_NOMEM, "out of memory for the watchers of engines");
     struct http_options http = {.handler = &dispatch_handler, .ctx = s};
     lifecycle_limits(s, &http.limits);
     TRY(registry_create(&s->loop, &s->settings, &hooks, &s->registry, err));
@@ -473,6 +482,7 @@ static void destroy(struct server *s) {
     accounts_destroy(s->accounts);
     registry_destroy(s->registry);
     http_server_destroy(s->http);
+    engine_watch_destroy(s->watch);
     tls_context_destroy(s->tls);
     tracer_destroy(s->tracer);
     server_metrics_destroy(s->metrics);

@@ -416,6 +416,7 @@ static enum status read_settings(struct registry *r, const struct env_settings *
                                   .isa = s->isa,
                                   .placement = s->placement,
                                   .spill_dir = env->tmp_dir,
+                                  .record_bytes = s->record_bytes,
                                   .secret = &r->secret,
                                   .on_progress = on_progress,
                                   .progress_ctx = r};

@@ -21,6 +21,7 @@
 #include "server/memory_plan.h"
 
 struct accounts;
+struct engine_watch;
 struct log;
 struct registry;
 struct tls_context;
@@ -70,7 +71,8 @@ struct server {
     uint32_t embeds;        /* requests for embeddings under way */
     uint32_t tasks;         /* waiting for libuv's pool or in it; they use models */
     struct list ws_clients; /* open WebSockets */
-    struct list pings;      /* SSE streams; the one that was silent for longest is first */
+    struct engine_watch *watch;
+    struct list pings; /* SSE streams; the one that was silent for longest is first */
     unsigned char random[RANDOM_BYTES];
     uint32_t random_left;
 };

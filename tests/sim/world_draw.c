@@ -163,7 +163,7 @@ void world_draw(struct world *w) {
     draw_groups(w, s);
     w->engine_options.vocab = world_log_between(w, 2, 64);
     w->engine_options.clock = &w->clock.clock;
-    w->engine_options.record_count = 16;
+    w->engine_options.record_bytes = 1; /* the least */
     draw_habits(w);
     draw_runner(w, &profile);
     w->is_abandoned = world_chance(w, 0.1);

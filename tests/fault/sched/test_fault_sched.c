@@ -44,7 +44,7 @@ static void test_a_plan_survives_any_failed_allocation(void **state) {
         if (!fail_alloc_stop()) {
             assert_int_equal(st, ST_OK);
             plan_deinit(&plan);
-            assert_int_equal(n, 3);
+            assert_int_equal(n, 4);
             return;
         }
         assert_int_equal(st, ST_NOMEM);

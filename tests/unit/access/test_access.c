@@ -307,6 +307,33 @@ test_an_open_route_needs_no_key_and_an_administrators_needs_one_of_theirs(void *
     world_close(&w);
 }
 
+/* "From loopback" alone is not enough: a reverse proxy is on loopback, too. */
+static void test_without_keys_administrators_are_those_on_the_same_machine(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w, "127.0.0.1", false);
+    assert_int_equal(check_as(&w, ACCESS_ADMIN, "127.0.0.1", NULL), 403);
+    w.rules.is_local_only = true;
+    assert_int_equal(check_as(&w, ACCESS_ADMIN, "127.0.0.1:8080", NULL), 0);
+    assert_ptr_equal(w.grant.key, keys_anyone(w.keys));
+    assert_int_equal(check_as(&w, ACCESS_ADMIN, "localhost", NULL), 0);
+    assert_int_equal(check_as(&w, ACCESS_ADMIN, "[::1]:80", NULL), 0);
+    struct err err = {0};
+    assert_int_equal(
+        settings_set(&w.settings, STR("allowed-host"), STR("llm.example"), FROM_FLAG, &err), ST_OK);
+    assert_int_equal(check_as(&w, ACCESS_KEY, "llm.example", NULL), 0);
+    assert_int_equal(check_as(&w, ACCESS_ADMIN, "llm.example", NULL), 403);
+    static const char *const names[] = {"forwarded", "x-forwarded-for", "x-real-ip", "via"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *pairs[] = {names[i], "x", NULL, NULL};
+        assert_int_equal(check_as(&w, ACCESS_ADMIN, "127.0.0.1", pairs), 403);
+        assert_int_equal(check_as(&w, ACCESS_KEY, "127.0.0.1", pairs), 0);
+    }
+    assert_int_equal(
+        check_as(&w, ACCESS_ADMIN, "127.0.0.1", PAIRS("origin", "http://other.example")), 403);
+    world_close(&w);
+}
+
 static void write_keys(struct world *w, const char *lines) {
     struct err err = {0};
     assert_int_equal(file_write_atomic(KEY_FILE, str_of(lines), &err), ST_OK);
@@ -458,6 +485,7 @@ int main(void) {
         cmocka_unit_test(test_a_foreign_origin_is_refused_even_with_a_key),
         cmocka_unit_test(test_a_key_is_read_from_either_header_and_must_be_known),
         cmocka_unit_test(test_an_open_route_needs_no_key_and_an_administrators_needs_one_of_theirs),
+        cmocka_unit_test(test_without_keys_administrators_are_those_on_the_same_machine),
         cmocka_unit_test(test_a_key_that_was_removed_while_the_body_arrived_is_refused),
         cmocka_unit_test(test_a_key_over_its_limit_may_not_begin),
         cmocka_unit_test(test_tokens_above_the_limit_are_refused_for_now_or_for_good),

@@ -30,7 +30,6 @@ static inline struct knobs rig_knobs(void) {
 static inline struct engine_options rig_options(const struct knobs *k) {
     struct engine_options o = {
         .vocab = RIG_VOCAB,
-        .record_count = 16,
         .sched = {
             .policy = sched_policies[0], .knobs = *k, .ctx_tokens = RIG_CTX, .group_count = 1}};
     cost_init(&o.sched.cost, cost_profile_find("this-cpu"));

@@ -444,7 +444,7 @@ static void test_statistics_and_trace_report_what_happened(void **state) {
     assert_true(s.kv_used_share == 0.0);
     struct buf trace;
     buf_init(&trace, 1 << 20);
-    engine_put_records(rig.engine, &trace);
+    record_put_json(engine_records(rig.engine), &trace);
     uint32_t steps = 0;
     for (const char *at = buf_text(&trace); (at = strstr(at, "\"ph\":\"X\"")); at++) steps++;
     assert_int_equal(steps, 12);

@@ -1,0 +1,193 @@
+/* engine/recorder.c - see engine/recorder.h. */
+#include "engine/recorder.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "engine/request.h"
+#include "sched/sched.h"
+
+enum {
+    RING_BYTES_DEFAULT = 1 << 20,
+    HAPPENED_MAX = 256, /* arrivals, and ends, of one record */
+};
+
+struct recorder {
+    struct record_ring *ring;
+    struct record_arrived arrived[HAPPENED_MAX];
+    struct record_ended ended[HAPPENED_MAX];
+    uint32_t arrived_count, ended_count;
+    struct plan_admitted *admitted; /* of empty plans */
+    uint32_t admitted_count, admitted_cap;
+    struct record_row *rows; /* of the plan that was applied */
+    uint32_t row_count;
+    struct record_head seen; /* counts of the last record, for one that is written in between */
+};
+
+enum status recorder_create(struct recorder **out, size_t bytes, uint32_t max_seqs) {
+    struct recorder *r = mem_zalloc(sizeof(*r));
+    if (!r) return ST_NOMEM;
+    r->admitted_cap = 2 * PLAN_ADMITTED_PARTS * max_seqs;
+    r->admitted = mem_zalloc_array(r->admitted_cap, sizeof(r->admitted[0]));
+    r->rows = mem_zalloc_array(max_seqs, sizeof(r->rows[0]));
+    /* Rows and preemptions: one of each sequence. */
+    uint32_t entries = 2 * max_seqs + PLAN_WAITS_MAX + 2 * HAPPENED_MAX + r->admitted_cap;
+    size_t ring_bytes = bytes ? bytes : RING_BYTES_DEFAULT;
+    bool made = r->admitted && r->rows &&
+                record_ring_create(&r->ring, ring_bytes, entries, max_seqs) == ST_OK;
+    if (made)
+        *out = r;
+    else
+        recorder_destroy(r);
+    return made ? ST_OK : ST_NOMEM;
+}
+
+void recorder_destroy(struct recorder *r) {
+    if (!r) return;
+    record_ring_destroy(r->ring);
+    mem_free(r->admitted);
+    mem_free(r->rows);
+    mem_free(r);
+}
+
+struct record_ring *recorder_ring(const struct recorder *r) {
+    return r->ring;
+}
+
+void recorder_set_policy(struct recorder *r, uint32_t place) {
+    CHECK(place <= UINT8_MAX);
+    r->seen.policy = (uint8_t)place;
+}
+
+/* ---- what happens ---- */
+
+/* A record of what has happened so far, without a step. */
+static void push_happened(struct recorder *r, int64_t now_us) {
+    struct record_lists lists = {.arrived = r->arrived,
+                                 .arrived_count = r->arrived_count,
+                                 .admitted = r->admitted,
+                                 .admitted_count = r->admitted_count,
+                                 .ended = r->ended,
+                                 .ended_count = r->ended_count};
+    r->seen.at_us = now_us;
+    record_push(r->ring, &r->seen, &lists);
+    r->arrived_count = r->admitted_count = r->ended_count = 0;
+}
+
+void recorder_arrived(struct recorder *r, const struct choice *c) {
+    if (r->arrived_count == HAPPENED_MAX) push_happened(r, c->submitted_us);
+    r->arrived[r->arrived_count++] =
+        (struct record_arrived){.request = c->request->id,
+                                .at_us = c->submitted_us,
+                                .choice = c->index,
+                                .tenant = c->request->tenant,
+                                .prompt_tokens = c->prompt_tokens,
+                                .max_tokens = c->total_max - c->prompt_tokens};
+}
+
+void recorder_ended(struct recorder *r, const struct choice *c, uint32_t generated, uint32_t seat,
+                    enum finish_reason why, int64_t now_us) {
+    if (r->ended_count == HAPPENED_MAX) push_happened(r, now_us);
+    r->ended[r->ended_count++] = (struct record_ended){.request = c->request->id,
+                                                       .at_us = now_us,
+                                                       .choice = c->index,
+                                                       .generated = generated,
+                                                       .seat = seat,
+                                                       .why = why};
+}
+
+static void add_admitted(struct recorder *r, const struct plan *plan) {
+    CHECK(r->admitted_count + plan->admitted_count <= r->admitted_cap);
+    memcpy(r->admitted + r->admitted_count, plan->admitted,
+           plan->admitted_count * sizeof(plan->admitted[0]));
+    r->admitted_count += plan->admitted_count;
+}
+
+void recorder_empty_plan(struct recorder *r, const struct plan *plan) {
+    if (plan->admitted_count == 0) return;
+    if (r->admitted_count > r->admitted_cap / 2 - plan->admitted_count)
+        push_happened(r, r->seen.at_us);
+    add_admitted(r, plan);
+}
+
+/* ---- records ---- */
+
+void recorder_rows(struct recorder *r, const struct sched *s, const struct plan *plan) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        const struct plan_row *row = &plan->rows[i];
+        if (row->is_dropped) continue;
+        const struct sched_seq *seq = sched_seq_at(s, row->seq);
+        r->rows[count++] = (struct record_row){.request = seq->request,
+                                               .tenant = seq->tenant,
+                                               .first = row->first,
+                                               .count = row->count,
+                                               .seat = (uint16_t)seq->seat,
+                                               .choice = (uint8_t)seq->choice,
+                                               .samples = row->samples};
+    }
+    r->row_count = count;
+}
+
+static void count_rows(struct record_head *h, const struct recorder *r) {
+    for (uint32_t i = 0; i < r->row_count; i++) {
+        h->tokens += r->rows[i].count;
+        h->samples += r->rows[i].samples;
+        h->prompts += r->rows[i].count > 1;
+    }
+}
+
+static void count_moves(struct record_head *h, const struct kv_moves *moves) {
+    for (uint32_t i = 0; i < moves->count; i++) {
+        enum kv_move_kind kind = moves->list[i].kind;
+        h->moves_in += kind == KV_MOVE_IN;
+        h->moves_out += kind == KV_MOVE_OUT;
+        h->moves_copy += kind == KV_MOVE_COPY;
+    }
+}
+
+static void count_blocks(struct record_head *h, const struct sched_stats *stats) {
+    const struct kv_pool_stats *g = &stats->kv.groups[0];
+    h->used_blocks = g->held_count - g->shared_count;
+    h->shared_blocks = g->shared_count;
+    h->cached_blocks = g->cached_count + g->kept_count;
+    h->free_blocks = g->free_count;
+    h->swapped = stats->swapped;
+}
+
+void recorder_step(struct recorder *r, struct record_head *head, const struct plan *plan,
+                   const struct sched_stats *stats) {
+    head->has_step = true;
+    head->policy = r->seen.policy;
+    head->running = plan->running_count;
+    head->waiting = plan->waiting_count;
+    count_rows(head, r);
+    count_moves(head, &plan->moves);
+    count_blocks(head, stats);
+    if (r->admitted_count > 0) add_admitted(r, plan);
+    bool has_own = r->admitted_count > 0;
+    struct record_lists lists = {.rows = r->rows,
+                                 .row_count = r->row_count,
+                                 .waits = plan->waits,
+                                 .wait_count = plan->wait_count,
+                                 .arrived = r->arrived,
+                                 .arrived_count = r->arrived_count,
+                                 .admitted = has_own ? r->admitted : plan->admitted,
+                                 .admitted_count =
+                                     has_own ? r->admitted_count : plan->admitted_count,
+                                 .preempted = plan->preempted,
+                                 .preempted_count = plan->preempted_count,
+                                 .ended = r->ended,
+                                 .ended_count = r->ended_count};
+    record_push(r->ring, head, &lists);
+    r->arrived_count = r->admitted_count = r->ended_count = r->row_count = 0;
+}
+
+void recorder_flush(struct recorder *r, const struct sched_stats *stats, int64_t now_us) {
+    if (r->arrived_count + r->admitted_count + r->ended_count == 0) return;
+    r->seen.running = stats->running;
+    r->seen.waiting = stats->waiting;
+    count_blocks(&r->seen, stats);
+    push_happened(r, now_us);
+}
