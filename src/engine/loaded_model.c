@@ -190,6 +190,7 @@ void loaded_model_close(struct loaded_model *loaded) {
 }
 
 enum status loaded_model_check(const struct loaded_model *loaded, struct err *err) {
+    TRY(weight_cache_check(loaded->weights, err));
     return model_file_check(loaded->file, loaded->reads_file, err);
 }
 

@@ -67,8 +67,8 @@ enum status loaded_model_open(struct loaded_model *loaded, const char *path,
                               const struct loaded_model_options *options, struct err *err);
 void loaded_model_close(struct loaded_model *loaded); /* a zeroed one is fine */
 
-/* ST_IO: bytes of the model's files were missing when they were read; the model cannot be used any
- * more. */
+/* ST_IO: bytes of the model's files were missing when they were read, or its cached weights are
+ * damaged; the model cannot be used any more. */
 enum status loaded_model_check(const struct loaded_model *loaded, struct err *err);
 
 void loaded_model_lock(struct loaded_model *loaded);

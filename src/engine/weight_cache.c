@@ -29,6 +29,7 @@ struct weight_cache {
     size_t place_len, layout_at; /* in the key: the end of the first part, the last one's start */
     char path[IMAGE_PATH_BYTES];
     struct device_image_use use;
+    bool is_verified; /* what was read, while it was read */
     struct err note;
 
     pthread_t thread;
@@ -36,7 +37,7 @@ struct weight_cache {
     atomic_bool stopping;
 
     /* The thread's, until has_ended is true. */
-    atomic_bool has_ended;
+    atomic_bool has_ended, has_checked, is_damaged;
     enum status kept;
     struct err kept_text;
 };
@@ -117,6 +118,7 @@ enum status weight_cache_open(struct weight_cache **out, const struct weight_cac
     struct weight_cache *c = mem_zalloc(sizeof(*c));
     if (!c) return err_set(err, ST_NOMEM, "out of memory for cached weights");
     c->device = *device;
+    c->is_verified = options->verify;
     enum status st = fill(c, options, file, err);
     if (st == ST_OK)
         *out = c;
@@ -135,12 +137,20 @@ void weight_cache_loaded(struct weight_cache *c) {
     if (c->use.read) image_store_touch(c->path);
 }
 
-struct weight_report weight_cache_report(const struct weight_cache *c) {
-    if (!c) return (struct weight_report){.note = ""};
-    return (struct weight_report){.read = c->use.read, .made = c->use.made, .note = c->note.text};
+static bool is_unverified(const struct weight_cache *c) {
+    return c->use.read > 0 && !c->is_verified &&
+           !atomic_load_explicit(&c->has_checked, memory_order_relaxed);
 }
 
-/* ---- the thread that writes ---- */
+struct weight_report weight_cache_report(const struct weight_cache *c) {
+    if (!c) return (struct weight_report){.note = ""};
+    return (struct weight_report){.read = c->use.read,
+                                  .made = c->use.made,
+                                  .note = c->note.text,
+                                  .is_unverified = is_unverified(c)};
+}
+
+/* ---- the thread that checks and writes ---- */
 
 /* Processor and disk go to everyone else first. Only advice. */
 static void step_back(void) {
@@ -174,21 +184,42 @@ static enum status write_image(struct weight_cache *c, uint64_t *bytes, struct e
     return ST_OK;
 }
 
+/* Before anything is written: an image of damaged weights would have right checksums. */
+static enum status check_weights(struct weight_cache *c) {
+    const struct device_image_check check = {.may_go_on = may_go_on, .ctx = c};
+    struct err why = {{0}};
+    enum status st = c->device.images->check(c->device.self, &check, &why);
+    if (st == ST_OK) {
+        (void)err_set(&c->kept_text, st, "%s: the checksums of all %u weights are right", c->path,
+                      c->use.read);
+        atomic_store_explicit(&c->has_checked, true, memory_order_relaxed);
+        return st;
+    }
+    (void)err_set(&c->kept_text, st, "%s: %s", c->path, why.text);
+    if (st != ST_BAD) return st;
+    (void)unlink(c->path);
+    atomic_store_explicit(&c->is_damaged, true, memory_order_release);
+    return st;
+}
+
 static void *keep_main(void *arg) {
     struct weight_cache *c = arg;
     uint64_t bytes = 0;
     step_back();
-    c->kept = write_image(c, &bytes, &c->kept_text);
-    if (c->kept == ST_OK)
-        (void)err_set(&c->kept_text, ST_OK, "%s: %llu MiB kept for the next start", c->path,
-                      (unsigned long long)(bytes >> 20));
+    c->kept = is_unverified(c) ? check_weights(c) : ST_OK;
+    if (c->kept == ST_OK && c->use.made > 0) {
+        c->kept = write_image(c, &bytes, &c->kept_text);
+        if (c->kept == ST_OK)
+            (void)err_set(&c->kept_text, ST_OK, "%s: %llu MiB kept for the next start", c->path,
+                          (unsigned long long)(bytes >> 20));
+    }
     /* The caller reads the two once it has seen this. */
     atomic_store_explicit(&c->has_ended, true, memory_order_release);
     return NULL;
 }
 
 enum status weight_cache_keep(struct weight_cache *c, struct err *err) {
-    if (!c || c->use.made == 0) return ST_OK;
+    if (!c || (c->use.made == 0 && !is_unverified(c))) return ST_OK;
     CHECK(!c->has_thread);
     int rc = pthread_create(&c->thread, NULL, keep_main, c);
     if (rc != 0) return err_set(err, ST_NOMEM, "cannot start a thread: %s", strerror(rc));
@@ -203,6 +234,14 @@ bool weight_cache_kept(struct weight_cache *c, enum status *status, const char *
     *status = c->kept;
     *text = c->kept_text.text;
     return true;
+}
+
+enum status weight_cache_check(const struct weight_cache *c, struct err *err) {
+    if (!c || !atomic_load_explicit(&c->is_damaged, memory_order_acquire)) return ST_OK;
+    return err_set(err, ST_IO,
+                   "%s; the image was removed: start the server again, and it packs the weights "
+                   "from the model file",
+                   c->kept_text.text);
 }
 
 void weight_cache_close(struct weight_cache *c) {

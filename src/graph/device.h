@@ -71,6 +71,11 @@ struct device_image_out {
     void *ctx;
 };
 
+struct device_image_check {
+    bool (*may_go_on)(void *ctx); /* asked often; false: ST_CANCELLED */
+    void *ctx;
+};
+
 /* Where prepared weights came from. */
 struct device_image_use {
     uint32_t read, made;
@@ -89,6 +94,10 @@ struct device_images {
     /* Stop using the image; fine if none is open. ST_BAD: part of it was damaged, and those weights
      * were prepared from the model file instead. */
     enum status (*close)(void *self, struct device_image_use *use, struct err *err);
+
+    /* Compare the weights that were read from an image with their checksums, unless `open` was told
+     * to. ST_BAD: `err` names one that differs. May run beside submit(), on any thread. */
+    enum status (*check)(void *self, const struct device_image_check *check, struct err *err);
 
     /* An image of all that is prepared. Both may run beside submit(), on any thread. */
     enum status (*bytes)(void *self, struct str key, uint64_t *bytes, struct err *err);

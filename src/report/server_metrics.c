@@ -42,6 +42,7 @@ enum {
     M_KV_MEMORY,
     M_STALLED,
     M_PREDICTED_WAIT,
+    M_VERIFIED,
     MODEL_GAUGES
 };
 static const struct row model_gauges[MODEL_GAUGES] = {
@@ -57,6 +58,8 @@ static const struct row model_gauges[MODEL_GAUGES] = {
     [M_STALLED] = {"jitney:stalled_seconds", "How long the step under way has taken."},
     [M_PREDICTED_WAIT] = {"jitney:queue_predicted_wait_seconds",
                           "How long a prompt of 512 tokens would wait for its first token."},
+    [M_VERIFIED] = {"jitney:weights_verified",
+                    "1: weights that were read from an image have the right checksums."},
 };
 
 enum {
@@ -478,6 +481,11 @@ void server_metrics_embedding(struct server_metrics *m, const struct metrics_gen
     counter_add(row->counters[M_PROMPT_TOKENS], r->prompt_tokens);
     observe_span(row->histograms[M_E2E], r->arrived_us, r->finished_us);
     histogram_observe(row->histograms[M_REQUEST_PROMPT], r->prompt_tokens, 1);
+}
+
+void server_metrics_verified(struct server_metrics *m, uint32_t model) {
+    struct model *row = model_at(m, model);
+    if (row) gauge_set(row->gauges[M_VERIFIED], 1);
 }
 
 static struct route *route_get(struct server_metrics *m, const char *name) {

@@ -62,6 +62,9 @@ void server_metrics_generation(struct server_metrics *m, const struct metrics_ge
  * `model`, `finish` and the times of arrival and end are used. */
 void server_metrics_embedding(struct server_metrics *m, const struct metrics_generation *r);
 
+/* Its weights were packed from the model file, or their checksums were compared. */
+void server_metrics_verified(struct server_metrics *m, uint32_t model);
+
 /* `route`: the pattern of the table of routes, or "other"; never the path that the client sent. */
 void server_metrics_response(struct server_metrics *m, const char *route, uint32_t status,
                              double took_s);

@@ -169,19 +169,26 @@ static void log_weights(struct server *s, const struct served_model *m, enum log
     log_line(s->log, level, "weights", fields, 2);
 }
 
-/* The model is ready: write the image of its weights. */
+static void report_verified(struct server *s, const struct served_model *m) {
+    if (!weight_cache_report(m->loaded->weights).is_unverified)
+        server_metrics_verified(s->metrics, m->metrics_idx);
+}
+
+/* The model is ready: check the weights that came from an image, write an image of others. */
 static void keep_weights(struct server *s, const struct served_model *m) {
     struct err err = {0};
+    report_verified(s, m);
     if (weight_cache_keep(m->loaded->weights, &err) != ST_OK) log_weights(s, m, LOG_WARN, err.text);
 }
 
-/* Log once for each model that its image was written, or why not. */
+/* Log once for each model that its weights were checked or written, or why not. */
 static void watch_weights(struct server *s) {
     for (uint32_t i = 0; i < registry_count(s->registry); i++) {
         const struct served_model *m = registry_at(s->registry, i);
         const char *text;
         enum status st;
         if (m->state != LOAD_READY || !weight_cache_kept(m->loaded->weights, &st, &text)) continue;
+        report_verified(s, m);
         bool is_fine = st == ST_OK || st == ST_UNAVAILABLE;
         struct err line;
         (void)err_set(&line, st, "%s%s", text,

@@ -342,7 +342,8 @@ static enum status check_ready(struct registry *r, struct str name, struct serve
     if (m->state == LOAD_FAILED)
         return api_refuse(e, 503, "model", "model_failed",
                           "the model \"%s\" could not be loaded, or its file has become "
-                          "unreadable; the server's log says why",
+                          "unreadable, or its cached weights are damaged; the server's log says "
+                          "why",
                           m->name);
     if (m->state != LOAD_READY) return refuse_loading(r, m, e);
     *out = m;

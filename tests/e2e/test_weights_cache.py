@@ -28,9 +28,9 @@ def cache_fixture(tmp_path):
     return tmp_path / "cache"
 
 
-def start(model, cache, *flags):
+def start(model, cache, *flags, **how):
     env = {"JITNEY_CACHE": str(cache), "JITNEY_WEIGHTS_CACHE": "on"}
-    return Server(model, "--served-model-name", "tiny", *flags, env=env)
+    return Server(model, "--served-model-name", "tiny", *flags, env=env, **how)
 
 
 def images(cache):
@@ -93,6 +93,22 @@ def test_a_damaged_byte_is_found_by_verify(model, cache):
         reply = server.plain("POST", "/v1/chat/completions", BODY)
         assert reply.json["choices"] == right
     assert load_once(model, cache, "--verify") == (True, right)
+
+
+def test_a_damaged_byte_is_found_after_the_start_and_fails_the_model(model, cache):
+    right = load_once(model, cache)[1]
+    with start(model, cache) as server:
+        assert wait_until(lambda: logged(server, "are right")), server.lines
+        assert server.metrics()["jitney:weights_verified"] == 1
+    damage(images(cache)[0])
+    with start(model, cache, ready=False) as server:  # it may never be seen to be
+        assert wait_until(lambda: any("event=model" in line and "state=failed" in line and
+                                      "fails its checksum" in line for line in server.lines), 20)
+        reply = server.plain("POST", "/v1/chat/completions", BODY)
+        assert (reply.status, reply.error["code"]) == (503, "model_failed")
+        assert server.metrics()["jitney:weights_verified"] == 0
+        assert not images(cache)
+    assert load_once(model, cache) == (False, right)
 
 
 @pytest.mark.parametrize("change", ["mode", "owner"])

@@ -99,6 +99,12 @@ static enum status cpu_image_close(void *self, struct device_image_use *use, str
     return st;
 }
 
+static enum status cpu_image_check(void *self, const struct device_image_check *check,
+                                   struct err *err) {
+    const struct cpu_device *dev = self;
+    return image_check(&dev->weights, check, err);
+}
+
 static enum status cpu_image_bytes(void *self, struct str key, uint64_t *bytes, struct err *err) {
     const struct cpu_device *dev = self;
     struct image_ident id = ident_of(dev, key);
@@ -116,6 +122,7 @@ static const struct device_images cpu_images = {
     .layout = cpu_image_layout,
     .open = cpu_image_open,
     .close = cpu_image_close,
+    .check = cpu_image_check,
     .bytes = cpu_image_bytes,
     .write = cpu_image_write,
 };

@@ -157,7 +157,11 @@ bool image_source_read(struct image_source *s, struct packed *p, struct pool *po
     const struct image_entry *e = image_find(s->image, p->name);
     struct err why = {{0}};
     if (!e) return false;
-    if (read_panels(s, e, p, pool, &why) == ST_OK) return true;
+    if (read_panels(s, e, p, pool, &why) == ST_OK) {
+        p->checksum = e->checksum;
+        p->is_unverified = !s->verify;
+        return true;
+    }
     if (!s->damage.text[0])
         (void)err_set(&s->damage, ST_BAD, "weight %.*s %s", STR_ARG(p->name), why.text);
     memset(p->data, 0, p->bytes);
@@ -172,6 +176,32 @@ enum status image_source_close(struct image_source *s, struct err *err) {
     mem_free(s->head);
     if (s->fd >= 0) close(s->fd);
     mem_free(s);
+    return st;
+}
+
+/* ---- checking what was read ---- */
+
+static enum status check_panels(const struct packed *p, const struct device_image_check *check,
+                                XXH3_state_t *sum, struct err *err) {
+    XXH3_64bits_reset(sum);
+    for (size_t at = 0; at < p->bytes; at += SLICE_BYTES) {
+        if (!check->may_go_on(check->ctx)) return err_set(err, ST_CANCELLED, "was asked to stop");
+        XXH3_64bits_update(sum, p->data + at,
+                           p->bytes - at < SLICE_BYTES ? p->bytes - at : SLICE_BYTES);
+    }
+    if (XXH3_64bits_digest(sum) == p->checksum) return ST_OK;
+    return err_set(err, ST_BAD, "weight %.*s fails its checksum", STR_ARG(p->name));
+}
+
+enum status image_check(const struct list *weights, const struct device_image_check *check,
+                        struct err *err) {
+    XXH3_state_t *sum = XXH3_createState();
+    enum status st = sum ? ST_OK : err_set(err, ST_NOMEM, "out of memory");
+    for (struct list_link *l = weights->first; st == ST_OK && l; l = l->next) {
+        const struct packed *p = LIST_ITEM(l, struct packed, in_device);
+        if (p->is_unverified) st = check_panels(p, check, sum, err);
+    }
+    XXH3_freeState(sum);
     return st;
 }
 

@@ -36,6 +36,11 @@ bool image_source_read(struct image_source *s, struct packed *p, struct pool *po
 /* ST_BAD: what was wrong with a weight that could not be taken. NULL is fine. */
 enum status image_source_close(struct image_source *s, struct err *err);
 
+/* Compare the weights that were read without `verify` with their checksums; as device_images.check.
+ */
+enum status image_check(const struct list *weights, const struct device_image_check *check,
+                        struct err *err);
+
 /* The size of an image of these weights (struct packed, by in_device). ST_NOMEM. */
 enum status image_file_bytes(const struct list *weights, const struct image_ident *id,
                              uint64_t *bytes, struct err *err);

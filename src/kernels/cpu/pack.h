@@ -89,6 +89,8 @@ struct packed {
     size_t panel_bytes;
     uint8_t *data; /* the arena's */
     size_t bytes;
+    uint64_t checksum;          /* that its image says */
+    bool is_unverified;         /* it was read from an image, and not compared with its checksum */
     struct list_link in_device; /* the device's list of weights */
 };
 

@@ -305,6 +305,39 @@ static void test_a_damaged_image_is_found_removed_and_made_again(void **state) {
     assert_int_equal(load_once(r, r->copy, true, hash).made, 0);
 }
 
+static void test_a_damaged_image_is_found_after_the_start_and_fails_the_model(void **state) {
+    struct rig *r = *state;
+    char path[PATH_BYTES], hash[SHA256_HEX_BYTES];
+    struct err err = {{0}};
+    const char *text;
+    load_once(r, r->copy, false, hash);
+    struct forward *e = open_model(r, r->copy, "auto", false); /* undamaged */
+    struct weight_cache *c = forward_loaded(e)->weights;
+    assert_true(weight_cache_report(c).is_unverified);
+    assert_int_equal(weight_cache_keep(c, NULL), ST_OK);
+    assert_int_equal(wait_kept(c, &text), ST_OK);
+    assert_non_null(strstr(text, "are right"));
+    assert_false(weight_cache_report(c).is_unverified);
+    assert_int_equal(loaded_model_check(forward_loaded(e), &err), ST_OK);
+    forward_close(e);
+    assert_int_equal(count_images(r, path), 1);
+    flip_last_byte(path);
+    e = open_model(r, r->copy, "auto", false);
+    c = forward_loaded(e)->weights;
+    assert_int_equal(loaded_model_check(forward_loaded(e), &err), ST_OK); /* nobody has looked */
+    assert_int_equal(weight_cache_keep(c, NULL), ST_OK);
+    assert_int_equal(wait_kept(c, &text), ST_BAD);
+    assert_non_null(strstr(text, "fails its checksum"));
+    assert_true(weight_cache_report(c).is_unverified);
+    assert_int_equal(loaded_model_check(forward_loaded(e), &err), ST_IO);
+    assert_non_null(strstr(err.text, path));
+    assert_int_equal(count_images(r, path), 0);
+    forward_close(e);
+    e = open_model(r, r->copy, "auto", true); /* nothing is left to check */
+    assert_false(weight_cache_report(forward_loaded(e)->weights).is_unverified);
+    forward_close(e);
+}
+
 static void test_an_image_without_its_end_is_replaced(void **state) {
     struct rig *r = *state;
     char path[PATH_BYTES], hash[SHA256_HEX_BYTES];
@@ -434,6 +467,8 @@ int main(void) {
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_a_damaged_image_is_found_removed_and_made_again,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_a_damaged_image_is_found_after_the_start_and_fails_the_model, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_an_image_without_its_end_is_replaced, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_two_processes_can_write_images_at_once, set_up,
