@@ -64,6 +64,7 @@ struct h2 {
     nghttp2_session *session;
     struct list streams;   /* newest first */
     uint32_t heads;        /* read since on_bytes was called */
+    uint64_t head_bytes;   /* unpacked, of the head or trailer that is being read */
     bool is_cut;           /* REQUESTS_PER_READ were: the rest of the input waits */
     bool is_receiving;     /* within nghttp2's parser: h2_flush waits until it returns */
     bool is_over;          /* nghttp2 must not be called any more */

@@ -30,6 +30,7 @@ enum {
     CONNECTION_WINDOW_BYTES = 4 << 20,
     DISCARD_BYTES = 32 << 20, /* of the body of a request that has its response already */
     HEADER_OVERHEAD = 32,     /* bytes that the protocol counts for each header */
+    HEAD_EXCESS = 4,          /* times the size that we announce: a client ignores it on purpose */
     RESET_BURST = 200,        /* resets without a response; honest clients make few */
     RESETS_PER_S = 20,
     FRAME_BURST = 2000, /* frames without a request or body: PING, SETTINGS, PRIORITY ... */
@@ -99,6 +100,8 @@ static struct h2_stream *stream_create(struct h2 *h, int32_t id) {
 }
 
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *ctx) {
+    struct h2 *h = ctx;
+    h->head_bytes = 0;
     if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
     const int32_t id = frame->hd.stream_id;
     struct h2_stream *st = stream_create(ctx, id);
@@ -149,10 +152,25 @@ static void take_field(struct h2_stream *st, struct str name, struct str value) 
         st->resets_early = true;
 }
 
+static uint64_t head_list_max(const struct http_limits *l) {
+    return (uint64_t)l->head_bytes + (uint64_t)l->headers * HEADER_OVERHEAD;
+}
+
+/* A few bytes of HPACK can name a long header again and again, and each time costs as much as its
+ * length: such a head, or trailer, is not read to its end. */
+static bool is_excessive(struct h2 *h, size_t header_bytes) {
+    h->head_bytes += header_bytes + HEADER_OVERHEAD;
+    return h->head_bytes > HEAD_EXCESS * head_list_max(&h->conn->server->limits);
+}
+
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
                      size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
                      void *ctx) {
-    (void)flags, (void)ctx;
+    (void)flags;
+    if (is_excessive(ctx, name_len + value_len)) {
+        end_session(ctx, NGHTTP2_ENHANCE_YOUR_CALM);
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    }
     if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
     struct h2_stream *st = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     if (!st || !st->x || st->refusal) return 0;
@@ -383,7 +401,7 @@ static bool submit_settings(struct h2 *h) {
     const nghttp2_settings_entry entries[] = {
         {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, l->streams},
         {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES},
-        {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, l->head_bytes + l->headers * HEADER_OVERHEAD},
+        {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)head_list_max(l)},
         {NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1},
     };
     const size_t count = sizeof(entries) / sizeof(entries[0]);

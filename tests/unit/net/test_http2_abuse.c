@@ -441,25 +441,31 @@ static void test_a_head_without_end_is_bounded(void **state) {
     end(&b);
 }
 
-static void test_a_head_that_unpacks_to_megabytes_is_refused(void **state) {
-    (void)state;
+/* As a head, and as the trailer of a request that is under way. */
+static void unpack_megabytes(bool is_trailer) {
     struct bench b;
     struct buf bytes, head;
     begin_raw(&b, NULL, &bytes);
+    if (is_trailer) h2_put_frame(&bytes, NGHTTP2_HEADERS, END_HEADERS, 1, STR(HEAD_HOLD));
     buf_init(&head, 1 << 20);
-    buf_put_str(&head, STR(HEAD_ECHO));
+    if (!is_trailer) buf_put_str(&head, STR(HEAD_ECHO));
     buf_put_str(&head, STR("\x40\x01x\x7f\x81\x1e")); /* "x" with 4,000 bytes, into the table */
     for (int i = 0; i < 4000; i++) buf_put_char(&head, 'a');
     for (int i = 0; i < 10000; i++) buf_put_char(&head, (char)0xbe); /* that entry again */
     h2_put_frame(&bytes, NGHTTP2_HEADERS, END_STREAM | END_HEADERS, 1, buf_str(&head));
     h2_put_frame(&bytes, NGHTTP2_HEADERS, END_STREAM | END_HEADERS, 3, STR(HEAD_ECHO));
-    fake_send(&b.f, buf_str(&bytes));
-    assert_int_equal(b.f.error_bodies, 1);
-    assert_int_equal(b.f.requests, 1); /* the second */
-    assert_non_null(b.f.conn);
+    flood(&b, buf_str(&bytes));
+    check_sent_away(&b, NGHTTP2_ENHANCE_YOUR_CALM);
+    assert_int_equal(b.f.requests, 0); /* not the second either */
     buf_deinit(&head);
     buf_deinit(&bytes);
     end(&b);
+}
+
+static void test_a_head_that_unpacks_to_megabytes_ends_the_connection(void **state) {
+    (void)state;
+    unpack_megabytes(false);
+    unpack_megabytes(true);
 }
 
 static void test_protocol_errors_end_the_connection_and_notify_the_handler(void **state) {
@@ -714,7 +720,7 @@ int main(void) {
         cmocka_unit_test(test_unknown_frames_are_ignored),
         cmocka_unit_test(test_a_peer_that_does_not_read_acknowledgements_is_disconnected),
         cmocka_unit_test(test_a_head_without_end_is_bounded),
-        cmocka_unit_test(test_a_head_that_unpacks_to_megabytes_is_refused),
+        cmocka_unit_test(test_a_head_that_unpacks_to_megabytes_ends_the_connection),
         cmocka_unit_test(test_protocol_errors_end_the_connection_and_notify_the_handler),
         cmocka_unit_test(test_a_preface_must_be_followed_by_settings),
         cmocka_unit_test(test_an_idle_connection_is_closed_after_its_time_limit),
