@@ -31,6 +31,7 @@
 
 enum {
     BACKLOG = 4096,
+    ACCEPTS_IN_TURN = 8, /* in a row before open connections are served */
     UNIX_MODE = 0660,
     LOCK_TRIES = 100, /* attempts to lock the folder of a socket file */
     LOCK_PAUSE_MS = 10,
@@ -53,6 +54,9 @@ struct listener {
     union stream refuser; /* accepts connections only to close them */
     bool is_unix, is_refusing;
     bool has_waiting; /* one more connection is to be refused */
+    uv_idle_t resume; /* active while a connection waits for the loop's next turn */
+    uint32_t accepts; /* in this turn */
+    uint64_t turn_ms; /* when the turn began, by the loop's clock */
     uint32_t open_handles;
     struct listener *next;
 };
@@ -142,6 +146,11 @@ static void on_closed(uv_handle_t *handle) {
     if (l->open_handles == 0) mem_free(l);
 }
 
+static void close_listener(struct listener *l) {
+    uv_close(&l->uv.handle, on_closed);
+    uv_close((uv_handle_t *)&l->resume, on_closed);
+}
+
 static int init_stream(struct listener *l, uv_handle_t *handle) {
     return l->is_unix ? uv_pipe_init(l->server->loop, (uv_pipe_t *)handle, 0)
                       : uv_tcp_init(l->server->loop, (uv_tcp_t *)handle);
@@ -174,13 +183,8 @@ static void on_refused(uv_handle_t *handle) {
     on_closed(handle);
 }
 
-static void on_connection(uv_stream_t *stream, int status) {
-    struct listener *l = stream->data;
+static void accept_waiting(struct listener *l) {
     struct http_server *s = l->server;
-    if (status < 0) { /* the client has disconnected, or there are no descriptors left */
-        s->stats.refused++;
-        return;
-    }
     struct conn *c = conn_create(s, &transport_uv);
     if (!c) {
         refuse(l);
@@ -188,7 +192,7 @@ static void on_connection(uv_stream_t *stream, int status) {
     }
     CHECK(init_stream(l, &c->uv.handle) == 0); /* creates no socket, so it cannot fail */
     c->uv.handle.data = c;
-    if (uv_accept(stream, &c->uv.stream) != 0) {
+    if (uv_accept(&l->uv.stream, &c->uv.stream) != 0) {
         conn_close(c);
         return;
     }
@@ -200,6 +204,32 @@ static void on_connection(uv_stream_t *stream, int status) {
         conn_close(c);
 }
 
+static void on_resume(uv_idle_t *idle) {
+    struct listener *l = idle->data;
+    uv_idle_stop(idle);
+    l->accepts = 1;
+    l->turn_ms = uv_now(l->server->loop);
+    accept_waiting(l);
+}
+
+/* libuv accepts until no connection waits, and clients that reconnect all the time can keep it
+ * busy: each new connection may cost another one its place. So the listener takes a few, and
+ * libuv stops at one that is not taken until the next turn of the loop. */
+static void on_connection(uv_stream_t *stream, int status) {
+    struct listener *l = stream->data;
+    if (status < 0) { /* the client has disconnected, or there are no descriptors left */
+        l->server->stats.refused++;
+        return;
+    }
+    const uint64_t now_ms = uv_now(l->server->loop);
+    if (now_ms != l->turn_ms) l->accepts = 0;
+    l->turn_ms = now_ms;
+    if (l->accepts++ < ACCEPTS_IN_TURN)
+        accept_waiting(l);
+    else
+        uv_idle_start(&l->resume, on_resume);
+}
+
 /* ---- listening ---- */
 
 static struct listener *create(struct http_server *s, bool is_unix, struct tls_context *tls) {
@@ -209,9 +239,10 @@ static struct listener *create(struct http_server *s, bool is_unix, struct tls_c
     l->tls = tls;
     l->is_unix = is_unix;
     CHECK(init_stream(l, &l->uv.handle) == 0);
-    l->uv.handle.data = l;
-    l->open_handles++;
-    s->open_handles++;
+    uv_idle_init(s->loop, &l->resume);
+    l->uv.handle.data = l->resume.data = l;
+    l->open_handles += 2;
+    s->open_handles += 2;
     return l;
 }
 
@@ -247,7 +278,7 @@ static enum status start(struct listener *l, int bound, const char *where, struc
         l->server->listeners = l;
         return ST_OK;
     }
-    uv_close(&l->uv.handle, on_closed);
+    close_listener(l);
     if (failure == UV_EADDRINUSE)
         return err_set(err, ST_UNAVAILABLE,
                        "cannot listen on %s: the address is in use; stop the program that listens "
@@ -261,7 +292,7 @@ static void close_until(struct http_server *s, const struct listener *last) {
     while (s->listeners != last) {
         struct listener *l = s->listeners;
         s->listeners = l->next;
-        uv_close(&l->uv.handle, on_closed);
+        close_listener(l);
     }
 }
 

@@ -343,6 +343,33 @@ static void test_the_oldest_idle_connection_is_evicted(void **state) {
     fake_deinit(&f);
 }
 
+/* Each turn of the loop takes a few new connections, so that open ones are served between. */
+static void test_many_new_connections_do_not_delay_open_ones(void **state) {
+    (void)state;
+    struct fake f;
+    struct client old, c[60];
+    const uint16_t port = listen_on(&f, NULL);
+    client_connect(&old, port);
+    ask(&f, &old);
+    for (int i = 0; i < 60; i++) client_connect(&c[i], port);
+    buf_clear(&old.in);
+    client_send(&f, &old, STR(ASK));
+    uint64_t before = http_stats(f.server).accepted, answered_at = 0;
+    for (int turns = 0; before < 61 && turns < 1000; turns++) {
+        uv_run(&f.loop, UV_RUN_NOWAIT);
+        client_read(&old);
+        const uint64_t now = http_stats(f.server).accepted;
+        assert_true(now <= before + 9);
+        before = now;
+        if (!answered_at && client_has(&old, ANSWER)) answered_at = now;
+    }
+    assert_int_equal(before, 61);
+    assert_in_range(answered_at, 1, 30);
+    client_close(&old);
+    for (int i = 0; i < 60; i++) client_close(&c[i]);
+    fake_deinit(&f);
+}
+
 static void test_many_silent_connections_shut_nobody_out(void **state) {
     (void)state;
     struct fake f;
@@ -626,6 +653,7 @@ int main(void) {
         cmocka_unit_test(test_two_servers_that_start_at_once_do_not_remove_each_others_socket),
         cmocka_unit_test(test_an_inherited_listening_descriptor_can_be_used),
         cmocka_unit_test(test_the_oldest_idle_connection_is_evicted),
+        cmocka_unit_test(test_many_new_connections_do_not_delay_open_ones),
         cmocka_unit_test(test_many_silent_connections_shut_nobody_out),
         cmocka_unit_test(test_many_slow_bodies_shut_nobody_out),
         cmocka_unit_test(test_running_out_of_descriptors_is_survived),
