@@ -56,6 +56,7 @@ export function askForKey(reason) {
             sessionStorage.setItem(KEY_NAME, key);
             resolve(true);
         }, { once: true });
+        byId('key-cancel').onclick = () => dialog.close('');
         dialog.returnValue = '';
         dialog.showModal();
     });

@@ -119,7 +119,7 @@ function showMessages() {
 
 function emptyState() {
     const examples = ['Why is the sky blue?', 'Write a haiku about a bus.', 'Name three primary colours.'];
-    return el('div', { class: 'empty' }, el('h2', {}, 'What would you like to know?'),
+    return el('div', { class: 'empty-state' }, el('h2', {}, 'What would you like to know?'),
         el('p', {}, 'Type a question below. The answer comes word by word, from this machine.'),
         el('p', { class: 'examples' }, examples.map((text) => button(text, () => {
             byId('composer-text').value = text;

@@ -1,7 +1,11 @@
 // main.js - the page: its views, its theme, and what the server says of itself.
 import { forgetKey, hasKey } from './api.js';
+import { startBusView, startRecordedView } from './bus.js';
 import { startChatView } from './chat.js';
-import { byId } from './dom.js';
+import { byId, el, fill } from './dom.js';
+import { startLoadView } from './load.js';
+import { openRecording } from './record.js';
+import { makeTryPanel } from './tryit.js';
 
 const VIEWS = ['chat', 'bus', 'load'];
 const HEALTH_MS = 5000;
@@ -47,7 +51,20 @@ function bindTheme() {
 // ---- views ----
 
 const started = new Set();
-const STARTERS = { chat: startChatView };
+const STARTERS = {
+    chat: startChatView,
+    bus: () => makeTryPanel(startBusView()),
+    load: () => {
+        startOnce('bus'); // its steps say what each tenant does
+        startLoadView();
+    },
+};
+
+function startOnce(view) {
+    if (started.has(view)) return;
+    started.add(view);
+    STARTERS[view]();
+}
 
 function showView() {
     const wanted = location.hash.slice(1).split('/')[0];
@@ -58,8 +75,7 @@ function showView() {
         if (name === view) link.setAttribute('aria-current', 'page');
         else link.removeAttribute('aria-current');
     }
-    if (!started.has(view) && STARTERS[view]) STARTERS[view]();
-    started.add(view);
+    startOnce(view);
 }
 
 // ---- health ----
@@ -78,12 +94,35 @@ async function showHealth() {
     byId('key-button').hidden = !hasKey();
 }
 
+/** The recording that this page holds, if it is a file with one. */
+function embeddedRecording() {
+    const place = byId('recording');
+    return place && JSON.parse(place.textContent);
+}
+
+function startRecorded(value) {
+    for (const name of VIEWS) byId(`${name}-view`).hidden = name !== 'bus';
+    document.querySelector('#top nav').hidden = true;
+    byId('health').textContent = `Recording of ${value.hello.model} by jitney ${value.hello.jitney}`;
+    try {
+        startRecordedView(openRecording(value));
+    } catch (error) {
+        fill(byId('bus-view'), el('p', { class: 'error' }, error.message));
+    }
+}
+
+function startLive() {
+    byId('key-button').addEventListener('click', () => {
+        forgetKey();
+        location.reload();
+    });
+    window.addEventListener('hashchange', showView);
+    showView();
+    showHealth();
+    setInterval(showHealth, HEALTH_MS);
+}
+
 bindTheme();
-byId('key-button').addEventListener('click', () => {
-    forgetKey();
-    location.reload();
-});
-window.addEventListener('hashchange', showView);
-showView();
-showHealth();
-setInterval(showHealth, HEALTH_MS);
+const embedded = embeddedRecording();
+if (embedded) startRecorded(embedded);
+else startLive();

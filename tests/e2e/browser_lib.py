@@ -1,0 +1,88 @@
+"""What the tests of the page share: one browser, and pages that note whatever goes wrong in them."""
+
+import contextlib
+import os
+import shutil
+
+import pytest
+
+from server_lib import wait_until
+
+playwright_api = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
+
+CHROMIUM = os.environ.get("JITNEY_CHROMIUM") or shutil.which("chromium")
+WAIT_MS = 30_000  # the machine may be busy; nothing is slower than this by design
+
+# Counts violations of the policy and keeps the page's frames comparable from run to run.
+WATCH_POLICY = """
+window.violations = [];
+document.addEventListener('securitypolicyviolation',
+    (e) => window.violations.push(`${e.violatedDirective} ${e.blockedURI}`));
+"""
+
+
+@contextlib.contextmanager
+def open_browser():
+    if not CHROMIUM:
+        pytest.skip("chromium is not installed (Debian: chromium)")
+    with playwright_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM,
+                                         args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield browser
+        browser.close()
+
+
+class Tab:
+    """A page in a context of its own: nothing is stored from other tests."""
+
+    def __init__(self, browser, width=1280, height=800, scheme="light", **how):
+        self.context = browser.new_context(viewport={"width": width, "height": height},
+                                           color_scheme=scheme, accept_downloads=True, **how)
+        self.context.add_init_script(WATCH_POLICY)
+        self.context.set_default_timeout(WAIT_MS)
+        self.page = self.context.new_page()
+        self.faults, self.requests, self.expected = [], [], []
+        self.page.on("console", self._on_console)
+        self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        self.context.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("dialog", lambda dialog: (self.faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+
+    def _on_console(self, message):
+        # A refused request is reported by the browser itself; tests that cause one expect it.
+        if message.type in ("error", "warning") and not any(part in message.text for part in self.expected):
+            self.faults.append(f"{message.type}: {message.text}")
+
+    def check(self, url=None):
+        """Nothing was reported, nothing was blocked, and no request left for another server."""
+        assert self.faults == []
+        assert self.page.evaluate("window.violations") == []
+        if url:
+            assert [r for r in self.requests if not r.startswith((url, "blob:"))] == []
+
+    def close(self):
+        self.context.close()
+
+
+def until(page, expression):
+    """Waits until the expression is true in the page. (wait_for_function needs eval, which the
+    policy of the page forbids.)"""
+    assert wait_until(lambda: page.evaluate(expression), WAIT_MS / 1000), expression
+
+
+@contextlib.contextmanager
+def open_tab(browser, url=None, **how):
+    tab = Tab(browser, **how)
+    try:
+        if url:
+            tab.page.goto(url)
+        yield tab
+    finally:
+        tab.close()
+
+
+def serious(page):
+    """What axe-core finds serious or worse in the page as it is."""
+    axe = pytest.importorskip("axe_core_python.sync_playwright", reason="axe-core-python is not installed")
+    found = axe.Axe().run(page)
+    return [f"{v['id']}: {v['help']}: {[n['html'][:160] for n in v['nodes'][:3]]}" for v in found["violations"]
+            if v["impact"] in ("serious", "critical")]
