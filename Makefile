@@ -23,7 +23,7 @@ SANITIZE = -DCMAKE_BUILD_TYPE=Debug -DJITNEY_TESTS=ON -DJITNEY_SANITIZE
 
 .DEFAULT_GOAL := build
 .PHONY: build run chat test test-identity check bench bench-server fuzz diff goldens install clean
-.PHONY: test-abuse bench-peers test-arm test-gpu bench-gpu build-cuda help
+.PHONY: test-abuse bench-peers test-arm test-gpu bench-gpu build-cuda screenshots help
 .PHONY: check-format check-text check-warnings check-headers check-static check-binary
 
 # Targets run one after another; ninja and run_tests use all cores.
@@ -166,6 +166,11 @@ diff: build/stamps/test ## compare tokenizers and templates with their reference
 	    $(PYTHON) tools/random_templates.py build/templates/$$seed 10000 $$seed && \
 	    JITNEY_TEMPLATE_GOLDENS=build/templates/$$seed build/tests/test_template_golden \
 	    || exit 1; done
+
+screenshots: build/stamps/test ## make the pictures of the page again (docs/img), with chromium
+	@tools/build build jitney
+	@$(JITNEY) pull smollm2
+	@$(PYTHON) tools/make_screenshots
 
 goldens: build/stamps/goldens ## make the committed reference outputs again (downloads torch)
 	@tools/build build jitney

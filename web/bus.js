@@ -2,7 +2,7 @@
 import { ApiError, errorNote, getJson, send, stream } from './api.js';
 import { askForFile, button, byId, countText, el, fill, msText, plural, saveFile, say } from './dom.js';
 import { drawBlockMap, Picture, stepTimeText, ZOOMS } from './picture.js';
-import { parseRecording, recordingPage, sequenceKey, StepStore } from './record.js';
+import { parseRecording, recordingPage, StepStore } from './record.js';
 import { REASONS, sequenceName, storyOf } from './story.js';
 
 const HISTORY_STEPS = 2000; // asked for when the view opens
@@ -174,8 +174,8 @@ function showTexts() {
     const step = store.step(to - 1);
     if (!step) return;
     const blocks = step.blocks || {};
-    const decoded = (step.rows || []).length;
-    parts.summary.textContent = `Step ${countText(step.step)}: ${plural(decoded, 'sequence')} in ${stepTimeText(step.us)}` +
+    const count = step.rows.length / store.stride;
+    parts.summary.textContent = `Step ${countText(step.step)}: ${plural(count, 'sequence')} in ${stepTimeText(step.us)}` +
         `${step.target_us ? ` (target ${stepTimeText(step.target_us)})` : ''}, ${plural(step.waiting_count || 0, 'request')} waiting, policy ${step.policy || store.state.policy || 'unknown'}.`;
     parts.blocks.textContent = blocks.used === undefined ? '' :
         `${countText(blocks.used)} used, ${countText(blocks.shared)} shared, ${countText(blocks.cached)} cached, ${countText(blocks.free)} free.`;
@@ -230,7 +230,8 @@ function showMap() {
 
 // ---- where steps come from ----
 
-function useStore(next) {
+/** Shows the steps of `next`. */
+export function useStore(next) {
     store = next;
     const zoom = picture && picture.zoom;
     picture = new Picture(store);
@@ -263,6 +264,7 @@ async function watch() {
     for (;;) {
         try {
             liveState = await getJson('/v1/engine/state');
+            document.dispatchEvent(new Event('enginestate'));
             const last = liveStore && liveStore.steps.at(-1);
             const from = last ? last.step + 1 : Math.max(0, (liveState.step || 0) - HISTORY_STEPS);
             await stream('GET', `/v1/engine/steps?from=${from}`, {}, onEngineEvent);
@@ -383,5 +385,5 @@ export function startRecordedView(recorded) {
     showTexts();
 }
 
-/** For the tests: the key of the sequence whose story is shown. */
-export const selectedKey = () => picture && picture.selected && sequenceKey(picture.selected.request, picture.selected.choice);
+/** The steps that are shown. */
+export const shownStore = () => store;

@@ -91,10 +91,11 @@ export class Picture {
     columnImage(context, step, column) {
         const cells = new Uint8Array(this.rows);
         const at = this.store.at.rows;
-        for (const row of step.rows || []) {
-            const isDecode = row[at.sampled] && row[at.count] === 1;
-            const isCached = row[at.cached] > row[at.count];
-            cells[row[at.seat]] = isDecode ? DECODE : isCached ? CACHED : PREFILL;
+        const { rows } = step;
+        for (let row = 0; row < rows.length; row += this.store.stride) {
+            const isDecode = rows[row + at.sampled] && rows[row + at.count] === 1;
+            const isCached = rows[row + at.cached] > rows[row + at.count];
+            cells[rows[row + at.seat]] = isDecode ? DECODE : isCached ? CACHED : PREFILL;
         }
         const pre = this.store.at.preempted;
         for (const row of step.preempted || []) {
@@ -163,10 +164,12 @@ export class Picture {
                 context.fillRect(x, AXIS_PX, 1, this.rows * this.rowPx);
             }
             if (!step.admitted || this.zoom < 4) continue;
-            for (const row of step.rows || []) {
-                if (!row[at.cached]) continue;
-                const share = row[at.cached] / (row[at.cached] + row[at.count]);
-                const y = AXIS_PX + row[at.seat] * this.rowPx;
+            const { rows } = step;
+            for (let row = 0; row < rows.length; row += this.store.stride) {
+                const cached = rows[row + at.cached];
+                if (!cached) continue;
+                const share = cached / (cached + rows[row + at.count]);
+                const y = AXIS_PX + rows[row + at.seat] * this.rowPx;
                 context.fillStyle = this.colours.prefill;
                 context.fillRect(x + 1, y + 1, this.zoom - 1, this.rowPx - 1);
                 context.fillStyle = this.colours.cached;

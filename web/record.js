@@ -2,6 +2,7 @@
 //
 // A StepStore takes the events of GET /v1/engine/steps, or a recording. Steps are columns: column
 // numbers grow by one with each step, also where the server has skipped some. Old ones are dropped.
+// The rows of a step are kept in one typed array, because 10,000 steps of 256 rows are many.
 
 export const STEPS_MAX = 10000;
 const DROP_STEPS = 1000; // dropped together, because removing from the front costs a copy
@@ -28,6 +29,20 @@ export class StepStore {
         this.at = {};
         for (const list of ['rows', 'waiting', 'arrived', 'admitted', 'preempted', 'ended'])
             this.at[list] = Object.fromEntries((hello[list] || []).map((name, i) => [name, i]));
+        this.stride = (hello.rows || []).length; // numbers of a row
+    }
+
+    /** The rows of a step, one after another, as numbers. */
+    packRows(rows) {
+        const packed = new Float64Array(rows.length * this.stride);
+        rows.forEach((row, i) => packed.set(row, i * this.stride));
+        return packed.every((n) => n === (n | 0)) ? Int32Array.from(packed) : packed;
+    }
+
+    unpackRows(packed) {
+        const rows = [];
+        for (let i = 0; i < packed.length; i += this.stride) rows.push([...packed.subarray(i, i + this.stride)]);
+        return rows;
     }
 
     /** One past the newest column. */
@@ -57,6 +72,7 @@ export class StepStore {
         if (this.gap) step.gap = this.gap;
         this.gap = null;
         const column = this.end;
+        step.rows = this.packRows(step.rows || []);
         this.steps.push(step);
         this.takeArrivals(step);
         this.takeWaiting(step, last);
@@ -120,9 +136,10 @@ export class StepStore {
 
     takeRows(step, column) {
         const at = this.at.rows;
-        for (const row of step.rows || []) {
-            const seat = row[at.seat];
-            const sequence = this.find(row[at.request], row[at.choice], row[at.tenant]);
+        for (let row = 0; row < step.rows.length; row += this.stride) {
+            const seat = step.rows[row + at.seat];
+            const sequence = this.find(step.rows[row + at.request], step.rows[row + at.choice], step.rows[row + at.tenant]);
+            const isSampled = step.rows[row + at.sampled] > 0;
             const segment = sequence.segments.at(-1);
             if (segment && segment.seat === seat && segment.to === column - 1) segment.to = column;
             else sequence.segments.push({ seat, from: column, to: column });
@@ -132,10 +149,10 @@ export class StepStore {
                 preemption.returned = step.at_us;
             sequence.seat = seat;
             sequence.lastColumn = column;
-            sequence.computed += row[at.count];
+            sequence.computed += step.rows[row + at.count];
             if (sequence.firstToken === null) sequence.prefillSteps++;
-            if (row[at.sampled] && sequence.firstToken === null) sequence.firstToken = step.at_us + step.us;
-            if (row[at.sampled]) sequence.sampled++;
+            if (isSampled && sequence.firstToken === null) sequence.firstToken = step.at_us + step.us;
+            if (isSampled) sequence.sampled++;
         }
     }
 
@@ -162,13 +179,14 @@ export class StepStore {
     sequenceAt(column, seat) {
         const step = this.step(column);
         const at = this.at.rows;
-        const row = step && (step.rows || []).find((r) => r[at.seat] === seat);
-        return row ? this.find(row[at.request], row[at.choice]) : null;
+        for (let row = 0; step && row < step.rows.length; row += this.stride)
+            if (step.rows[row + at.seat] === seat) return this.find(step.rows[row + at.request], step.rows[row + at.choice]);
+        return null;
     }
 
     /** What a file holds. */
     recording() {
-        const steps = this.steps.map(({ gap, ...step }) => step);
+        const steps = this.steps.map(({ gap, ...step }) => ({ ...step, rows: this.unpackRows(step.rows) }));
         return { jitney_recording: 1, hello: this.hello, state: this.state, steps };
     }
 }

@@ -40,7 +40,8 @@ function admissionSentence(admission, isFirst) {
 function preemptionSentence(preemption) {
     const forWhom = preemption.forRequest
         ? ` for ${sequenceName({ request: preemption.forRequest, choice: preemption.forChoice || 0 })}` : '';
-    const why = preemption.why === 'memory' ? 'KV memory ran out' : 'the policy preferred another';
+    const why = { memory: 'KV memory ran out', failed: 'its KV blocks could not be moved' }[preemption.why] ||
+        'the policy preferred another';
     const how = preemption.how === 'swap' ? 'Its KV blocks were moved to the spill store.'
         : 'Its KV blocks were freed; they are computed again when it returns.';
     return `It was preempted${forWhom}, because ${why}. ${how}`;
