@@ -170,7 +170,7 @@ diff: build/stamps/test ## compare tokenizers and templates with their reference
 screenshots: build/stamps/test ## make the pictures of the page again (docs/img), with chromium
 	@tools/build build jitney
 	@$(JITNEY) pull smollm2
-	@$(PYTHON) tools/make_screenshots
+	@$(PYTHON) tools/make_screenshots.py
 
 goldens: build/stamps/goldens ## make the committed reference outputs again (downloads torch)
 	@tools/build build jitney

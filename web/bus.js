@@ -9,6 +9,7 @@ const HISTORY_STEPS = 2000; // asked for when the view opens
 const TEXT_MS = 250; // lists and stories are written this often
 const STATE_MS = 1000;
 const RETRY_MS = 2000;
+const SAME_RUN_MS = 1000; // a server that was started again has another clock
 
 let store = null;
 let picture = null;
@@ -245,7 +246,9 @@ export function useStore(next) {
 function onEngineEvent({ event, data }) {
     const value = JSON.parse(data);
     if (event === 'hello') {
-        if (liveStore && liveStore.hello.epoch_ms === value.epoch_ms && liveStore.hello.model === value.model) return;
+        const isSame = liveStore && liveStore.hello.model === value.model &&
+            Math.abs(liveStore.hello.epoch_ms - value.epoch_ms) < SAME_RUN_MS;
+        if (isSame) return;
         liveStore = new StepStore(value, liveState);
         if (!isRecorded) useStore(liveStore);
         fill(parts.message, el('p', { class: 'help' }, 'Nothing has run yet. Ask something in the chat, or try a small load below.'));

@@ -3,13 +3,17 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/model_args.h"
 #include "cli/progress_bar.h"
+#include "cli/recording.h"
 #include "cli/replay.h"
 #include "cli/request_list.h"
 #include "config/env.h"
+#include "engine/record.h"
+#include "engine/record_json.h"
 #include "engine/service.h"
 #include "kernels/devices.h"
 #include "sim/replay.h"
@@ -54,6 +58,11 @@ static const struct flag flags[] = {
      .kind = FLAG_TEXT,
      .value = "FILE",
      .help = "Write a record of the last 4096 steps, in the format of chrome://tracing."},
+    {.name = "record",
+     .kind = FLAG_TEXT,
+     .value = "FILE",
+     .help = "Write the last 10,000 steps to FILE: a page in one file, which a browser shows, or "
+             "JSON if FILE ends with .json (docs/page.md)."},
     {.name = "sim",
      .kind = FLAG_TEXT,
      .value = "PROFILE",
@@ -109,6 +118,7 @@ static enum status check_folder(const char *path, struct err *err) {
 static enum status read_input(struct job *j, struct err *err) {
     TRY(check_folder(args_text(j->args, "out"), err));
     TRY(check_folder(args_text(j->args, "trace"), err));
+    TRY(check_folder(args_text(j->args, "record"), err));
     return file_read(args_text(j->args, "requests"), &j->text, err);
 }
 
@@ -233,6 +243,26 @@ static enum status write_records(const struct job *j, const char *path, struct e
     return st;
 }
 
+/* Times of a simulated clock begin at 0, so a recording shows them as times of day from 0:00. */
+static enum status write_recording(const struct job *j, const char *path, struct err *err) {
+    struct engine *e = j->sim ? j->sim : j->service.engine;
+    const char *model = args_model(j->args);
+    const struct kv_pool_stats pool = engine_stats(e).sched.kv.groups[0];
+    const struct record_hello hello = {
+        .model = str_of(model ? model : args_text(j->args, "sim")),
+        .epoch_ms = j->sim ? 0 : (clock_wall_us() - clock_now(&clock_real)) / 1000,
+        .seats = j->knobs.max_seqs,
+        .blocks = pool.free_count + pool.held_count + pool.cached_count,
+        .block_tokens = j->knobs.block_size};
+    struct buf out;
+    buf_init(&out, OUT_BYTES_MAX);
+    enum status st = recording_put(e, &hello, !str_ends(str_of(path), STR(".json")), &out);
+    if (st == ST_OK) st = write_to(path, &out, err);
+    if (st == ST_NOMEM) err_set(err, st, "%s: no memory for the recording", path);
+    buf_deinit(&out);
+    return st;
+}
+
 static enum status write_summary(const struct job *j, const struct engine_stats *stats,
                                  struct err *err) {
     struct replay_summary summary = replay_summarize(&j->replay, stats);
@@ -251,9 +281,11 @@ static enum status write_summary(const struct job *j, const struct engine_stats 
 static enum status write_all(const struct job *j, const struct engine_stats *stats,
                              struct err *err) {
     const char *path = args_text(j->args, "out"), *records = args_text(j->args, "trace");
+    const char *recording = args_text(j->args, "record");
     bool json = args_on(j->args, "json");
     if (path || !json) TRY(write_results(j, path ? path : "-", err));
     if (records) TRY(write_records(j, records, err));
+    if (recording) TRY(write_recording(j, recording, err));
     bool is_taken = !path || strcmp(path, "-") == 0;
     if (json || !is_taken) TRY(write_summary(j, stats, err));
     if (j->list.bad_lines == 0) return ST_OK;

@@ -285,7 +285,7 @@ def test_usage_is_checked_before_anything_is_loaded(tmp_path):
     assert "none" in refusal(MISSING, "replay", LLAMA, "--requests", tmp_path / "none")
     said = refusal(BAD, "replay", LLAMA, "--requests", path, "--set", "block_size=24")
     assert "multiple of 16" in said
-    for flag in ("--out", "--trace"):
+    for flag in ("--out", "--trace", "--record"):
         where = tmp_path / "no" / "file"
         said = refusal(CREATE, "replay", "nothing", "--requests", path, flag, where)
         assert str(where.parent) in said
@@ -299,6 +299,23 @@ def test_the_trace_is_json_with_every_step(tmp_path):
     assert len(steps) == got["steps"]
     assert {"ts", "dur", "args"} <= set(steps[0])
     assert sum(x["args"]["samples"] for x in steps) == got["output_tokens"]
+
+
+def test_a_recording_has_every_row_as_json_and_as_a_page(tmp_path):
+    path = write(tmp_path / "in.jsonl", REQUESTS)
+    file, page = tmp_path / "r.json", tmp_path / "r.html"
+    got = answer("replay", LLAMA, "--requests", path, "--record", file)
+    recording = json.loads(file.read_text())
+    assert recording["jitney_recording"] == 1 and recording["hello"]["model"] == str(LLAMA)
+    sampled = recording["hello"]["rows"].index("sampled")
+    assert sum(row[sampled] for s in recording["steps"] for row in s.get("rows", [])) == got["output_tokens"]
+    assert sum(len(s.get("ended", [])) for s in recording["steps"]) == got["choices"]
+    answer("replay", LLAMA, "--requests", path, "--record", page)
+    text = page.read_text()
+    data = re.search(r'<script type="application/json" id="recording">(.*?)</script>', text, re.S)[1]
+    assert "<" not in data and json.loads(data)["hello"] == {
+        **recording["hello"], "epoch_ms": json.loads(data)["hello"]["epoch_ms"]}
+    assert "script-src 'sha256-" in text and "<link" not in text
 
 
 def test_swapped_blocks_go_to_the_folder_that_the_environment_names(tmp_path):

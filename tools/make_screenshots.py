@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the pictures of docs/img: each view of the page, from a running server.
 
-usage: build/venv/bin/python tools/make_screenshots [OUT]     (make screenshots)
+usage: build/venv/bin/python tools/make_screenshots.py [OUT]     (make screenshots)
 
 It serves smollm2 on a free port of loopback, talks to it, loads it as "Try it" does, and takes the
 pictures with chromium."""
