@@ -247,6 +247,22 @@ def test_embeddings_stay_within_the_tokens_of_their_key(tmp_path):
         assert status([[5] * 20], key="two") == 200
 
 
+def test_embeddings_that_are_not_computed_are_not_charged(tmp_path):
+    """A deadline of a microsecond has passed before the first text is computed."""
+    keys = tmp_path / "keys"
+    keys.write_text("sk-one tpm=1000\n")
+    with Server(GOLDEN / "bert", "--api-key-file", keys) as server:
+        def left(reply):
+            return int(reply.headers["x-ratelimit-remaining-tokens"])
+        late = server.plain("POST", "/v1/embeddings", {"input": [[5] * 20, [6] * 30]},
+                            headers=bearer("sk-one", x_jitney_deadline_ms="0.001"))
+        assert (late.status, late.error["code"]) == (504, "deadline_exceeded")
+        assert left(server.plain("GET", "/v1/models", headers=bearer("sk-one"))) == 1000
+        done = server.plain("POST", "/v1/embeddings", {"input": [[5] * 20, [6] * 30]},
+                            headers=bearer("sk-one"))
+        assert done.json["usage"]["prompt_tokens"] == 50 and left(done) == 950
+
+
 # --- priority ---
 
 def test_a_key_cannot_raise_its_priority(model, tmp_path):
