@@ -7,6 +7,7 @@ import http.server
 import json
 import re
 import threading
+import time
 
 import pytest
 
@@ -145,6 +146,57 @@ def test_prometheus_reads_the_page_and_finds_what_was_done(model):
                   if s.labels["finished_reason"] == "length"]
         assert [s.value for s in length] == [6.0]
         assert length[0].labels["model_name"] == server.model
+
+
+def test_how_requests_end_is_counted(model, tmp_path):
+    """What a client causes is no error of the server."""
+    keys = tmp_path / "keys"
+    keys.write_text("sk-a name=a tpm=60\n")
+    with Server(model, "--runner", "sim:5000", "--api-key-file", keys, "--served-model-name",
+                "m") as server:
+        def ask(tokens, **headers):
+            headers = {name.replace("_", "-"): value for name, value in headers.items()}
+            return server.plain(
+                "POST", "/v1/completions", {"prompt": [5] * 10, "max_tokens": tokens,
+                                            "ignore_eos": True},
+                headers={"authorization": "Bearer sk-a", **headers}).status
+        assert ask(50, x_jitney_deadline_ms="20") == 504
+        assert ask(2) == 200
+        assert ask(49) == 429  # more than the minute has left
+        assert server.plain("POST", "/v1/completions", {"prompt": [5] * 90, "max_tokens": 1},
+                            headers={"authorization": "Bearer sk-a"}).status == 400
+        page = server.plain("GET", "/metrics", headers={"authorization": "Bearer sk-a"}).body
+        ends = dict(re.findall(r'request_success_total{.*finished_reason="(\w+)"} (\d+)',
+                               page.decode()))
+        assert ends == {"stop": "0", "length": "1", "abort": "3", "error": "0"}
+
+
+def test_log_and_metrics_have_the_same_times(model):
+    """Of four requests at once three wait in the queue; a step takes 5 ms or more."""
+    with Server(model, "--runner", "sim:5000", "--set", "max_seqs=1") as server:
+        name, times = server.model, []
+
+        def ask():
+            begin = time.monotonic()
+            reply = server.plain("POST", "/v1/completions", {
+                "model": name, "prompt": [5, 6], "max_tokens": 10, "ignore_eos": True})
+            times.append((int(reply.headers["openai-processing-ms"]),
+                          (time.monotonic() - begin) * 1000))
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert len(times) == 4 and all(45 <= said <= took for said, took in times), times
+
+        def requests():
+            return [line for line in server.lines if "event=request" in line]
+        assert wait_until(lambda: len(requests()) == 4)
+        found = server.metrics()
+    for field, metric in (("ttft_ms", "time_to_first_token"), ("total_ms", "e2e_request_latency")):
+        logged = [float(re.search(rf" {field}=(\S+)", line)[1]) for line in requests()]
+        assert min(logged) >= 5
+        assert abs(sum(logged) - 1000 * found[f"vllm:{metric}_seconds_sum"]) < 0.1, logged
 
 
 @pytest.mark.parametrize("name", ["deploy/alerts.yml", "deploy/grafana.json"])
