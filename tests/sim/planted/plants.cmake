@@ -215,8 +215,8 @@ plant("a row that failed goes on" sched/sched_apply.c
 [==[if (result->failed && !PLANT) {]==])
 
 plant("blocks whose moves failed are used" sched/sched_apply.c
-[==[if (s->slots[s->running[n]].moved_in == number) drop_running(]==]
-[==[if (s->slots[s->running[n]].moved_in == number && !PLANT) drop_running(]==])
+[==[if (s->slots[s->running[n]].moved_in == number)]==]
+[==[if (s->slots[s->running[n]].moved_in == number && !PLANT)]==])
 
 plant("a fork shares one token too many" sched/sched_apply.c
 [==[sched_start_running(s, i, kv, shared, now_us);]==]
