@@ -89,11 +89,11 @@ test-identity: build/stamps/test ## compare answers in a batch with answers alon
 test-abuse: build/stamps/test ## attack servers on loopback for some minutes and measure what other clients notice
 	@tools/build build jitney
 	@$(PYTHON) tests/abuse/abuse.py
-	@$(PYTHON) tests/abuse/abuse.py --policy fair --attack many_chats --attack long_chats \
-	    --attack long_tokenizes --attack clients_that_leave
+	@$(PYTHON) tests/abuse/abuse.py --policy fair
 	@$(JITNEY) pull smollm2
-	@$(PYTHON) tests/abuse/abuse.py --model smollm2 --runner local --requests 100 --seconds 60 \
-	    --attack h2_zero_window_documents --attack slow_readers --attack many_chats
+	@$(PYTHON) tests/abuse/abuse.py --model smollm2 --runner local --seconds 60 \
+	    --attack h2_zero_window_documents --attack slow_readers --attack h1_unread_documents \
+	    --attack bodies_of_chats --attack h2_repeated_heads --attack reconnects
 	@$(PYTHON) tests/abuse/fairness.py
 	@$(PYTHON) tests/abuse/prefix_probe.py --trials 10000
 

@@ -7,7 +7,7 @@ happens, then while the attacker (attacker.py: another process, another address,
 everything must be as before.
 
 usage: abuse.py [--server PROGRAM] [--model MODEL] [--attack NAME]... [--requests N] [--seconds S]
-                [--policy NAME] [--runner NAME] [--tries N] [--set NAME=VALUE]...
+                [--policy NAME] [--runner NAME] [--tries N] [--set NAME=VALUE]... [--concurrent N]
 
 Bars: every /livez within 100 ms and answered; the victim's time to the first token at the 99th
 percentile at most 2x of quiet (with a keyed attacker 3x, under the policy `fair` 1.5x; plus 5 ms,
@@ -36,7 +36,7 @@ from server_lib import Server, tiny_model, wait_until  # noqa: E402
 from victim import CHAT, Folders, Memory, Probe, Victim, fetch, percentile  # noqa: E402
 
 KEYS = "victim-key name=victim tenant=victim\n" \
-       "attacker-key name=attacker tenant=attacker concurrent=64\n" \
+       "attacker-key name=attacker tenant=attacker concurrent={concurrent}\n" \
        "operator-key name=operator tenant=operator admin\n"
 MEMORY_MAX = 256 << 20
 LIVEZ_S, SLACK_S = 0.1, 0.005
@@ -81,10 +81,10 @@ def make_certificate(folder):
 class Watched:
     """A server with keys, its quiet state, the clients that watch it, and the attacker's process."""
 
-    def __init__(self, model, *flags, program=JITNEY, tls=False):
+    def __init__(self, model, *flags, program=JITNEY, tls=False, concurrent=64):
         self.folder = tempfile.TemporaryDirectory()
         keys = Path(self.folder.name) / "keys"
-        keys.write_text(KEYS)
+        keys.write_text(KEYS.format(concurrent=concurrent))
         tls_flags = make_certificate(Path(self.folder.name)) if tls else ()
         self.server = Server(model, "--api-key-file", keys, "--memory-max", str(MEMORY_MAX),
                              "--connections-max", "256", *tls_flags, *flags, program=program)
@@ -243,6 +243,7 @@ def main():
     parser.add_argument("--runner", default="sim:2000")
     parser.add_argument("--tries", type=int, default=3)
     parser.add_argument("--set", action="append", default=["kv_blocks=2048"])
+    parser.add_argument("--concurrent", type=int, default=64, help="of the attacker's key")
     options = parser.parse_args()
     how = How(options.requests, options.seconds, options.policy)
     failed = 0
@@ -257,7 +258,8 @@ def main():
             todo = list(cases(options.attack, tls))
             if not todo:
                 continue
-            watched = Watched(models, *flags, program=options.server, tls=tls)
+            watched = Watched(models, *flags, program=options.server, tls=tls,
+                              concurrent=options.concurrent)
             try:
                 failed += run_cases(watched, todo, how, options.tries)
             finally:

@@ -192,6 +192,7 @@ async def main(host, port):
 
 
 if __name__ == "__main__":
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     os.setpriority(os.PRIO_PROCESS, 0, 19)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(main(*sys.argv[1:3]))

