@@ -27,7 +27,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 from server_lib import Server, tiny_model  # noqa: E402  pylint: disable=wrong-import-position
 from victim import Folders  # noqa: E402
 
-STEP_US, SEATS = 4000, 4
+STEP_US, SEATS = 4000, 8  # one tenant gets seven of them
 ANSWER_TOKENS = 24
 SHARE_BAR, ALONE_BAR = 0.45, 0.8
 FLOOD_S_MAX = 30
@@ -140,7 +140,7 @@ async def flood(server, times):
 
 def check_queue(model, folder, policy, times):
     """Part 2. True: the bar is met. 24 places: 12 for one tenant, 8 for each of two."""
-    with start(model, folder, "--policy", policy, "--set", "queue_max=20") as server:
+    with start(model, folder, "--policy", policy, "--set", "queue_max=16") as server:
         tallies = asyncio.run(flood(server, times))
     few, many = tallies["few"], tallies["many"]
     print(f"{policy}: few: {few.answers} answers, refused {few.refusals or 'none'}; "
