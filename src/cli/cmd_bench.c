@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "config/env.h"
 #include "loadgen/run.h"
+#include "loadgen/tls.h"
 #include "sim/workload.h"
 
 enum {
@@ -144,6 +145,12 @@ static const struct flag flags[] = {
      .min = 0.1,
      .max = 1e6,
      .help = "A request that takes longer counts as failed."},
+    {.name = "cacert",
+     .kind = FLAG_TEXT,
+     .value = "FILE",
+     .help = "With https: accept certificates of the authorities in this PEM file instead of the "
+             "system's."},
+    {.name = "insecure", .kind = FLAG_BOOL, .help = "With https: accept any certificate."},
     {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object instead of tables."},
     {0},
 };
@@ -152,6 +159,7 @@ struct bench {
     const struct args *args;
     uint32_t clients[RUNS_MAX], runs;
     struct target target;
+    struct loadgen_tls *tls;
     struct loadgen_requests requests;
     struct loadgen_run run;
     struct loadgen_length *lengths;
@@ -356,8 +364,18 @@ static enum status run_all(struct bench *b, struct measurement *m, struct err *e
                    failed == 1 ? "" : "s");
 }
 
+static enum status set_up_tls(struct bench *b, struct err *err) {
+    const struct loadgen_tls_options options = {.authorities = args_text(b->args, "cacert"),
+                                                .is_unchecked = args_on(b->args, "insecure")};
+    if (!b->target.is_tls) return ST_OK;
+    TRY(loadgen_tls_create(&options, &b->tls, err));
+    b->target.tls = b->tls;
+    return ST_OK;
+}
+
 static enum status measure_server(struct bench *b, struct err *err) {
     TRY(read_lengths(b, err));
+    TRY(set_up_tls(b, err));
     TRY(target_resolve(&b->target, err));
     TRY(find_model(b, err));
     TRY(calibrate(b, err));
@@ -375,6 +393,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
     enum exit_code code = read_settings(&b, err);
     if (code == EXIT_FINE) code = exit_of(measure_server(&b, err));
     mem_free(b.lengths);
+    loadgen_tls_destroy(b.tls);
     buf_deinit(&b.out);
     buf_deinit(&b.fields);
     return code;
@@ -386,7 +405,8 @@ const struct command cmd_bench = {
     .summary = "Measure a server under load: latency and throughput",
     .operands = "URL",
     .about =
-        "Works with any server that has OpenAI's completions or chat completions over plain HTTP. "
+        "Works with any server that has OpenAI's completions or chat completions over HTTP/1.1, "
+        "also with https. "
         "Prints, for each number of clients, the time to the first token (TTFT), the time per "
         "output token after it (TPOT), the time between events (ITL) and the time to the end "
         "(E2EL), each as mean and percentiles, and the throughput. Token counts are the server's. "

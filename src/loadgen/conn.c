@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "loadgen/delta.h"
+#include "loadgen/tls.h"
 
 enum { HTTP_OK = 200 };
 
@@ -23,6 +24,8 @@ void conn_init(struct conn *c, const struct target *target, const struct clock *
 }
 
 static void close_socket(struct conn *c) {
+    loadgen_tls_close(c->tls);
+    c->tls = NULL;
     if (c->fd >= 0) close(c->fd);
     c->fd = -1;
     c->is_kept = false;
@@ -140,7 +143,9 @@ static bool open_socket(struct conn *c) {
 
 static bool send_some(struct conn *c) {
     struct str rest = str_skip(buf_str(&c->request), c->sent_bytes);
-    ssize_t sent = send(c->fd, rest.ptr, rest.len, MSG_NOSIGNAL);
+    int64_t sent = c->tls ? loadgen_tls_send(c->tls, rest.ptr, rest.len, &c->why)
+                          : send(c->fd, rest.ptr, rest.len, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EPROTO && c->tls) return end(c, ST_UNAVAILABLE);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) {
         /* Read first what the server sent before it closed. */
         c->phase = CONN_READING;
@@ -150,7 +155,9 @@ static bool send_some(struct conn *c) {
     c->sent_bytes += sent > 0 ? (size_t)sent : 0;
     bool is_sent = c->sent_bytes == c->request.len;
     c->phase = is_sent ? CONN_READING : CONN_SENDING;
-    if (c->watches_out == is_sent) watch(c, !is_sent, EPOLL_CTL_MOD);
+    /* In a handshake it waits for the server. */
+    bool wants_out = !is_sent && !(c->tls && sent < 0 && loadgen_tls_wants_input(c->tls));
+    if (c->watches_out != wants_out) watch(c, wants_out, EPOLL_CTL_MOD);
     return false;
 }
 
@@ -181,8 +188,10 @@ static bool take_close(struct conn *c, int code) {
 static bool read_some(struct conn *c) {
     char bytes[CONN_READ_BYTES];
     size_t used = 0;
-    ssize_t got = recv(c->fd, bytes, sizeof(bytes), 0);
+    int64_t got = c->tls ? loadgen_tls_receive(c->tls, bytes, sizeof(bytes), &c->why)
+                         : recv(c->fd, bytes, sizeof(bytes), 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (got < 0 && errno == EPROTO && c->tls) return end(c, ST_UNAVAILABLE);
     if (got <= 0) return take_close(c, got < 0 ? errno : 0);
     c->now_us = clock_now(c->clock);
     struct str piece = {bytes, (size_t)got};
@@ -200,6 +209,9 @@ static bool take_connected(struct conn *c) {
     socklen_t len = sizeof(code);
     getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &code, &len);
     if (code) return end_with_errno(c, "cannot connect", code);
+    const struct target *t = c->target;
+    if (t->tls && !(c->tls = loadgen_tls_open(t->tls, c->fd, t->host)))
+        return end(c, err_set(&c->why, ST_NOMEM, "out of memory for TLS"));
     return send_some(c);
 }
 

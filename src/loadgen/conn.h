@@ -30,7 +30,8 @@ enum conn_phase { CONN_IDLE, CONN_CONNECTING, CONN_SENDING, CONN_READING };
 struct conn {
     const struct target *target; /* borrowed */
     const struct clock *clock;
-    int epoll, fd; /* fd -1: closed */
+    int epoll, fd;                   /* fd -1: closed */
+    struct loadgen_tls_session *tls; /* of an https address, while the socket is open */
     enum conn_phase phase;
     bool is_kept, watches_out; /* is_kept: it has carried a request before */
     bool streams;

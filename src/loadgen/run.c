@@ -233,7 +233,8 @@ static enum status send_one(const struct loadgen_run *run, const char *path, uin
         conn_init(c, run->target, run->clock, epoll);
         st = send_alone(run, c, path, words);
         if (st != ST_OK)
-            err_set(err, st, "http://%s:%u: %s", run->target->host, run->target->port, c->why.text);
+            err_set(err, st, "%s://%s:%u: %s", run->target->is_tls ? "https" : "http",
+                    run->target->host, run->target->port, c->why.text);
         if (result) *result = c->result;
         if (out && st == ST_OK) buf_put_str(out, buf_str(&c->body));
         conn_deinit(c);

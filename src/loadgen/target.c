@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "base/check.h"
 
-enum { HTTP_PORT = 80, PORT_MAX = 65535 };
+enum { HTTP_PORT = 80, HTTPS_PORT = 443, PORT_MAX = 65535 };
 
 static bool copy_text(char *out, size_t out_bytes, struct str s) {
     if (s.len >= out_bytes) return false;
@@ -36,7 +36,7 @@ static bool take_authority(struct target *t, struct str s) {
         !copy_text(t->host, sizeof(t->host), str_take(str_skip(s, skip), host_len)))
         return false;
     struct str rest = str_skip(s, skip + host_len + (is_v6 ? 1 : 0));
-    uint64_t port = HTTP_PORT;
+    uint64_t port = t->is_tls ? HTTPS_PORT : HTTP_PORT;
     if (rest.len > 0 && (rest.ptr[0] != ':' || !str_to_u64(str_skip(rest, 1), &port))) return false;
     if (port == 0 || port > PORT_MAX) return false;
     t->port = (uint16_t)port;
@@ -46,10 +46,9 @@ static bool take_authority(struct target *t, struct str s) {
 enum status target_parse(const char *url, struct target *out, struct err *err) {
     struct str s = str_of(url);
     *out = (struct target){0};
-    if (str_starts(s, STR("https://")))
-        return err_set(err, ST_BAD, "%.100s: https is not supported; give an http:// address", url);
-    bool is_good = str_starts(s, STR("http://")) && is_plain(s);
-    s = str_skip(s, is_good ? 7 : 0);
+    out->is_tls = str_starts(s, STR("https://"));
+    bool is_good = (out->is_tls || str_starts(s, STR("http://"))) && is_plain(s);
+    s = str_skip(s, is_good ? out->is_tls ? 8 : 7 : 0);
     const char *slash = memchr(s.ptr, '/', s.len);
     struct str authority = str_take(s, slash ? (size_t)(slash - s.ptr) : s.len);
     struct str path = str_skip(s, authority.len);

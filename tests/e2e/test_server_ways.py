@@ -16,6 +16,7 @@ import time
 
 import pytest
 
+from cli_lib import answer, refusal
 from server_lib import (FAST, Server, http_request, parse_events, read_all, read_until, statuses,
                         tiny_model, wait_until)
 
@@ -464,7 +465,22 @@ def wait_secure(client, server):
 
 
 @needs_openssl
-@pytest.mark.parametrize("method", ["GET", "POST", "HEAD", "PUT"])
+def test_bench_measures_over_https(secure):
+    how = ("--clients", 4, "--requests", 12, "--prompt-tokens", 3000, "--output-tokens", 8)
+    for flags in (("--cacert", secure.folder / "cert.pem"), ("--insecure",)):
+        (found,) = answer("bench", secure.url, *how, *flags)["runs"]
+        assert (found["completed"], found["failed"]) == (12, 0)
+        assert found["total_output_tokens"] == 12 * 8
+    assert "self-signed certificate" in refusal(69, "bench", secure.url)
+    other = secure.url.replace("127.0.0.1", "127.0.0.2")  # nobody listens, or another name
+    assert "127.0.0.2" in refusal(69, "bench", other, "--cacert", secure.folder / "cert.pem")
+    assert "none.pem" in refusal(65, "bench", secure.url, "--cacert", secure.folder / "none.pem")
+    plain = secure.url.replace("https", "http")
+    assert "begin the address with https://" in refusal(69, "bench", plain)
+
+
+@needs_openssl
+@pytest.mark.parametrize("method", ["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"])
 def test_plain_http_to_a_tls_port_is_told_so(secure, method):
     port = int(secure.url.rsplit(":", 1)[1])
     with socket.create_connection(("127.0.0.1", port), 10) as client:

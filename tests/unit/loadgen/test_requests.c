@@ -199,6 +199,8 @@ static void test_addresses_are_parsed(void **state) {
         {"http://[::1]:9000/v1/", "::1", "/v1", 9000},
         {"http://h:65535/a/b", "h", "/a/b/v1", 65535},
         {"http://h/a/v1", "h", "/a/v1", 80},
+        {"https://h", "h", "/v1", 443},
+        {"https://[::1]:8443/a", "::1", "/a/v1", 8443},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct target t;
@@ -207,13 +209,14 @@ static void test_addresses_are_parsed(void **state) {
         assert_string_equal(t.host, cases[i].host);
         assert_string_equal(t.base, cases[i].base);
         assert_int_equal(t.port, cases[i].port);
+        assert_int_equal(t.is_tls, cases[i].url[4] == 's');
     }
 }
 
 static void test_an_invalid_address_is_refused(void **state) {
     (void)state;
     static const char *const urls[] = {
-        "",           "127.0.0.1:8080", "https://h",      "http://",       "http://:80",
+        "",           "127.0.0.1:8080", "https://",       "http://",       "http://:80",
         "http://h:0", "http://h:65536", "http://h:80x/",  "http://[::1/a", "http://h/a b",
         "ftp://h",    "http://h\n:80",  "http://[]:80/v1"};
     for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
