@@ -1,6 +1,5 @@
 /* cli/line_reader.c - see cli/line_reader.h. */
-#define _XOPEN_SOURCE 700 /* wcwidth */
-#define _DEFAULT_SOURCE
+#define _GNU_SOURCE /* wcwidth, fopencookie */
 #include "cli/line_reader.h"
 
 #include <errno.h>
@@ -19,12 +18,15 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "cli/interrupt.h"
+#include "cli/terminal_text.h"
 
-enum { HISTORY_LINES = 1000, READ_BYTES = 4096 };
+enum { HISTORY_LINES = 1000, READ_BYTES = 4096, SCREEN_BYTES_MAX = 1 << 26 };
 
 struct line_reader {
     struct interrupt *interrupt; /* borrowed */
     EditLine *edit;              /* NULL: plain lines */
+    FILE *screen;                /* what libedit draws on; NULL: plain lines */
+    struct buf drawn;            /* the end may be a part of a character */
     History *history;
     char *history_path; /* heap or NULL */
     const char *prompt; /* during line_reader_next */
@@ -40,6 +42,40 @@ enum { BYTE_END = -1, BYTE_INTERRUPT = -2 };
  * poll(), or to another thread, so the width is also read WINDOW_LOOK_MS later. */
 enum { WINDOW_LOOK_MS = 250 };
 static void on_window_change(int signal_number) { (void)signal_number; }
+
+/* ---- drawing ---- */
+
+/* In place of the C library's, for libedit: so that it counts the columns that `show` draws. */
+int wcwidth(wchar_t c) { return terminal_text_has_column((uint32_t)c) ? 1 : wcswidth(&c, 1); }
+
+static bool write_all(struct str bytes) {
+    while (bytes.len > 0) {
+        ssize_t put = write(STDOUT_FILENO, bytes.ptr, bytes.len);
+        if (put < 0 && errno != EINTR) return false;
+        bytes = str_skip(bytes, put > 0 ? (size_t)put : 0);
+    }
+    return true;
+}
+
+/* Write what is drawn up to the last whole character; the rest stays for the next call. */
+static bool show(struct line_reader *r) {
+    struct buf out;
+    const struct str all = buf_str(&r->drawn);
+    const size_t whole = utf8_complete_len(all);
+    buf_init(&out, SCREEN_BYTES_MAX);
+    terminal_text_put_unjoined(&out, str_take(all, whole));
+    const bool ok = buf_status(&out) == ST_OK && write_all(buf_str(&out));
+    buf_deinit(&out);
+    memmove(r->drawn.ptr, all.ptr + whole, all.len - whole);
+    r->drawn.len = all.len - whole;
+    return ok;
+}
+
+static ssize_t draw(void *cookie, const char *bytes, size_t len) {
+    struct line_reader *r = cookie;
+    buf_put(&r->drawn, bytes, len);
+    return buf_status(&r->drawn) == ST_OK && show(r) ? (ssize_t)len : -1;
+}
 
 /* In how many columns the prompt and the line up to the cursor are shown. */
 static uint32_t width_to_cursor(const struct line_reader *r) {
@@ -61,9 +97,9 @@ static void follow_window(struct line_reader *r) {
     r->columns = size.ws_col;
     if (before == 0 || before == r->columns) return;
     uint32_t rows = width_to_cursor(r) / r->columns;
-    if (rows > 0) printf("\033[%uA", rows);
-    printf("\r\033[J");
-    fflush(stdout);
+    if (rows > 0) fprintf(r->screen, "\033[%uA", rows);
+    fprintf(r->screen, "\r\033[J");
+    fflush(r->screen);
     el_resize(r->edit);
     el_set(r->edit, EL_REFRESH);
 }
@@ -132,7 +168,11 @@ static void use_utf8(void) {
 static bool start_editing(struct line_reader *r) {
     use_utf8();
     HistEvent event;
-    r->edit = el_init("jitney", stdin, stdout, stderr);
+    fflush(stdout);
+    r->screen = fopencookie(r, "w", (cookie_io_functions_t){.write = draw});
+    if (!r->screen) return false;
+    r->edit =
+        el_init_fd("jitney", stdin, r->screen, stderr, STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO);
     r->history = history_init();
     if (!r->edit || !r->history) return false;
     sigaction(SIGWINCH, &(struct sigaction){.sa_handler = on_window_change}, NULL);
@@ -152,6 +192,7 @@ enum status line_reader_open(bool edit, const char *history_path, struct interru
     struct line_reader *r = mem_zalloc(sizeof(*r));
     if (!r) return err_set(err, ST_NOMEM, "out of memory");
     r->interrupt = interrupt;
+    buf_init(&r->drawn, SCREEN_BYTES_MAX);
     if (history_path) r->history_path = mem_dup(history_path, strlen(history_path));
     if (edit && !start_editing(r)) {
         line_reader_close(r);
@@ -167,6 +208,8 @@ void line_reader_close(struct line_reader *r) {
         signal(SIGWINCH, SIG_DFL);
         el_end(r->edit);
     }
+    if (r->screen) fclose(r->screen);
+    buf_deinit(&r->drawn);
     if (r->history) {
         HistEvent event;
         /* A history that cannot be saved is not an error. */
@@ -183,6 +226,7 @@ static enum line_result next_edited(struct line_reader *r, const char *prompt, s
     r->columns = 0;
     el_resize(r->edit); /* the window may have changed during the answer */
     int count = 0;
+    fflush(stdout); /* it comes before what libedit draws */
     /* el_gets would show the prompt first and set the terminal after it; a Ctrl-D in between
      * would be lost. */
     el_set(r->edit, EL_PREP_TERM, 1);

@@ -25,3 +25,26 @@ void terminal_text_put(struct buf *out, struct str text) {
         text = str_skip(text, len);
     }
 }
+
+enum { JOINER = 0x200D, KEYCAP = 0x20E3 };
+
+static bool is_skin_tone(uint32_t code) { return code >= 0x1F3FB && code <= 0x1F3FF; }
+
+bool terminal_text_has_column(uint32_t code) {
+    const bool is_selector = code == 0xFE0E || code == 0xFE0F;
+    const bool is_tag = code >= 0xE0020 && code <= 0xE007F;
+    return code == JOINER || code == KEYCAP || is_selector || is_tag;
+}
+
+void terminal_text_put_unjoined(struct buf *out, struct str text) {
+    while (text.len > 0) {
+        uint32_t code;
+        size_t len = utf8_decode(text, &code);
+        if (is_skin_tone(code)) buf_put_text(out, "\xE2\x80\x8B"); /* a space without width */
+        if (terminal_text_has_column(code))
+            buf_put_char(out, code == JOINER ? '+' : ' ');
+        else
+            buf_put(out, text.ptr, len);
+        text = str_skip(text, len);
+    }
+}

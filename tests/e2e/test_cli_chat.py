@@ -227,6 +227,20 @@ def test_a_resized_window_gets_the_line_drawn_again(person):
     p.leave()
 
 
+def test_joined_emoji_leave_the_cursor_where_it_is_seen(person):
+    """Left from the end is one column, wherever the emoji end; the text keeps its joiners."""
+    p = person(*STEADY)
+    p.wait_for("> ")
+    family = "\U0001F468\u200d\U0001F469\u200d\U0001F467"
+    p.type(f"/set {family}ab")
+    p.wait_for("\U0001F468\\+\U0001F469\\+\U0001F467ab")
+    p.type("\x1b[D")
+    assert p.wait_for("\x08+") == "\x08"
+    p.type("X\r")
+    p.wait_for(f'"{family}aXb"')
+    p.leave()
+
+
 def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on(person):
     p = person(*ENDLESS, "--logit-bias", "2=-inf")
     p.wait_for("> ")

@@ -43,6 +43,31 @@ static void test_controls_are_shown_and_text_is_kept(void **state) {
     buf_deinit(&out);
 }
 
+/* A family, a heart, a hand, a keycap, a flag of two letters, and one of tags. */
+static void test_emoji_are_shown_in_parts(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *shown;
+    } cases[] = {
+        {"a\r\n\x1b[C h\xc3\xa9", "a\r\n\x1b[C h\xc3\xa9"},
+        {"\U0001F468\u200D\U0001F469\u200D\U0001F467b", "\U0001F468+\U0001F469+\U0001F467b"},
+        {"\u2764\uFE0F", "\u2764 "},
+        {"\u2764\uFE0E\u200D", "\u2764 +"},
+        {"\U0001F44D\U0001F3FD", "\U0001F44D\u200B\U0001F3FD"},
+        {"1\uFE0F\u20E3", "1  "},
+        {"\U0001F1E9\U0001F1EA", "\U0001F1E9\U0001F1EA"},
+        {"\U0001F3F4\U000E0067\U000E007F", "\U0001F3F4  "},
+    };
+    struct buf out;
+    buf_init(&out, 1000);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        buf_clear(&out);
+        terminal_text_put_unjoined(&out, str_of(cases[i].text));
+        assert_string_equal(buf_text(&out), cases[i].shown);
+    }
+    buf_deinit(&out);
+}
+
 static bool is_harmless(struct str shown) {
     for (size_t i = 0; i < shown.len; i++) {
         uint8_t byte = (uint8_t)shown.ptr[i];
@@ -71,6 +96,7 @@ static void test_no_byte_and_no_c1_character_passes(void **state) {
 int main(void) {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(test_controls_are_shown_and_text_is_kept),
+        cmocka_unit_test(test_emoji_are_shown_in_parts),
         cmocka_unit_test(test_no_byte_and_no_c1_character_passes),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
