@@ -229,45 +229,14 @@ static __global__ void __launch_bounds__(WARPS_MAX * 32, 1) few_kernel(struct cu
 
 /* ---- launching ---- */
 
-template <bool IS_BF16, bool HAS_GATES, int STAGES>
-static void launch_few(const struct cuda_few *f, struct few_grid grid,
-                       const struct cuda_queue *queue) {
-    launch(queue, few_kernel<IS_BF16, HAS_GATES, STAGES>, grid.blocks, grid.warps * 32,
-           few_shared_bytes(grid.warps * STAGES * RING_STAGE_BYTES), *f);
-}
+struct few_kernels {
+    static constexpr uint32_t STAGE_BYTES = RING_STAGE_BYTES;
+    template <bool IS_BF16, bool HAS_GATES, int STAGES> static few_kernel_fn *get(void) {
+        return few_kernel<IS_BF16, HAS_GATES, STAGES>;
+    }
+};
 
-template <bool IS_BF16, bool HAS_GATES>
-static void launch_form(const struct cuda_few *f, const struct cuda_queue *queue) {
-    struct few_grid grid = few_grid_of(f->product.w.rows, f->multiprocessors);
-    if (grid.warps <= 2)
-        launch_few<IS_BF16, HAS_GATES, 12>(f, grid, queue);
-    else if (grid.warps == 3)
-        launch_few<IS_BF16, HAS_GATES, 8>(f, grid, queue);
-    else if (grid.warps <= 5)
-        launch_few<IS_BF16, HAS_GATES, 5>(f, grid, queue);
-    else
-        launch_few<IS_BF16, HAS_GATES, 4>(f, grid, queue);
-}
-
-template <bool IS_BF16, bool HAS_GATES, int STAGES> static void prepare_stages(uint32_t warps) {
-    cudaFuncSetAttribute(few_kernel<IS_BF16, HAS_GATES, STAGES>,
-                         cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         (int)few_shared_bytes(warps * STAGES * RING_STAGE_BYTES));
-}
-
-template <bool IS_BF16, bool HAS_GATES> static void prepare_form(void) {
-    prepare_stages<IS_BF16, HAS_GATES, 12>(2);
-    prepare_stages<IS_BF16, HAS_GATES, 8>(3);
-    prepare_stages<IS_BF16, HAS_GATES, 5>(5);
-    prepare_stages<IS_BF16, HAS_GATES, 4>(WARPS_MAX);
-}
-
-void cuda_product_few_prepare(void) {
-    prepare_form<true, false>();
-    prepare_form<true, true>();
-    prepare_form<false, false>();
-    prepare_form<false, true>();
-}
+void cuda_product_few_prepare(void) { few_prepare<few_kernels>(); }
 
 bool cuda_product_few_can(const struct cuda_product *a) {
     bool is_16_bit = a->w.form == CUDA_BF16 || a->w.form == CUDA_F16;
@@ -275,14 +244,5 @@ bool cuda_product_few_can(const struct cuda_product *a) {
 }
 
 void cuda_product_few(const struct cuda_few *f, const struct cuda_queue *queue) {
-    bool is_bf16 = f->product.w.form == CUDA_BF16;
-    if (f->product.row_count == 0) return;
-    if (is_bf16 && f->gates)
-        launch_form<true, true>(f, queue);
-    else if (is_bf16)
-        launch_form<true, false>(f, queue);
-    else if (f->gates)
-        launch_form<false, true>(f, queue);
-    else
-        launch_form<false, false>(f, queue);
+    few_launch<few_kernels>(f, queue);
 }

@@ -1,5 +1,5 @@
 /* kernels/cuda/product_few.cuh - what products of few rows share: how tiles are dealt to blocks and
- * warps, and where a lane's results go.
+ * warps, where a lane's results go, and how those of 16 bits are launched.
  *
  * A tile is 16 weight rows. There is one block for each multiprocessor; every block gets as many
  * tiles as the others, or one less.
@@ -7,6 +7,7 @@
 #ifndef KERNELS_CUDA_PRODUCT_FEW_CUH
 #define KERNELS_CUDA_PRODUCT_FEW_CUH
 
+#include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/product.cuh"
 
 static constexpr uint32_t TILE_WEIGHTS = 16, WARPS_MAX = 7;
@@ -93,6 +94,65 @@ static inline struct few_grid few_grid_of(uint32_t weights, uint32_t multiproces
 static inline uint32_t few_shared_bytes(uint32_t needed) {
     static constexpr uint32_t least = 116 << 10;
     return needed > least ? needed : least;
+}
+
+/* A ring has as many stages as fit, which depends on the warps of a block. KERNELS has the kernel
+ * for each number, `get`, and the bytes of a stage, STAGE_BYTES. */
+typedef void few_kernel_fn(struct cuda_few f);
+
+template <class KERNELS, bool IS_BF16, bool HAS_GATES, int STAGES>
+static void few_launch_stages(const struct cuda_few *f, struct few_grid grid,
+                              const struct cuda_queue *queue) {
+    launch(queue, KERNELS::template get<IS_BF16, HAS_GATES, STAGES>(), grid.blocks, grid.warps * 32,
+           few_shared_bytes(grid.warps * STAGES * KERNELS::STAGE_BYTES), *f);
+}
+
+template <class KERNELS, bool IS_BF16, bool HAS_GATES>
+static void few_launch_form(const struct cuda_few *f, const struct cuda_queue *queue) {
+    struct few_grid grid = few_grid_of(f->product.w.rows, f->multiprocessors);
+    if (grid.warps <= 2)
+        few_launch_stages<KERNELS, IS_BF16, HAS_GATES, 12>(f, grid, queue);
+    else if (grid.warps == 3)
+        few_launch_stages<KERNELS, IS_BF16, HAS_GATES, 8>(f, grid, queue);
+    else if (grid.warps <= 5)
+        few_launch_stages<KERNELS, IS_BF16, HAS_GATES, 5>(f, grid, queue);
+    else
+        few_launch_stages<KERNELS, IS_BF16, HAS_GATES, 4>(f, grid, queue);
+}
+
+template <class KERNELS>
+static void few_launch(const struct cuda_few *f, const struct cuda_queue *queue) {
+    bool is_bf16 = f->product.w.form == CUDA_BF16;
+    if (f->product.row_count == 0) return;
+    if (is_bf16 && f->gates)
+        few_launch_form<KERNELS, true, true>(f, queue);
+    else if (is_bf16)
+        few_launch_form<KERNELS, true, false>(f, queue);
+    else if (f->gates)
+        few_launch_form<KERNELS, false, true>(f, queue);
+    else
+        few_launch_form<KERNELS, false, false>(f, queue);
+}
+
+template <class KERNELS, bool IS_BF16, bool HAS_GATES, int STAGES>
+static void few_prepare_stages(uint32_t warps) {
+    cudaFuncSetAttribute(KERNELS::template get<IS_BF16, HAS_GATES, STAGES>(),
+                         cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)few_shared_bytes(warps * STAGES * KERNELS::STAGE_BYTES));
+}
+
+template <class KERNELS, bool IS_BF16, bool HAS_GATES> static void few_prepare_form(void) {
+    few_prepare_stages<KERNELS, IS_BF16, HAS_GATES, 12>(2);
+    few_prepare_stages<KERNELS, IS_BF16, HAS_GATES, 8>(3);
+    few_prepare_stages<KERNELS, IS_BF16, HAS_GATES, 5>(5);
+    few_prepare_stages<KERNELS, IS_BF16, HAS_GATES, 4>(WARPS_MAX);
+}
+
+template <class KERNELS> static void few_prepare(void) {
+    few_prepare_form<KERNELS, true, false>();
+    few_prepare_form<KERNELS, true, true>();
+    few_prepare_form<KERNELS, false, false>();
+    few_prepare_form<KERNELS, false, true>();
 }
 
 #endif

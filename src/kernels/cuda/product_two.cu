@@ -266,45 +266,14 @@ static __global__ void __launch_bounds__(WARPS_MAX * 32, 1) two_kernel(struct cu
 
 /* ---- launching ---- */
 
-template <bool IS_BF16, bool HAS_GATES, int STAGES>
-static void launch_stages(const struct cuda_few *f, struct few_grid grid,
-                          const struct cuda_queue *queue) {
-    launch(queue, two_kernel<IS_BF16, HAS_GATES, STAGES>, grid.blocks, grid.warps * 32,
-           few_shared_bytes(grid.warps * STAGES * RING_STAGE_BYTES), *f);
-}
+struct two_kernels {
+    static constexpr uint32_t STAGE_BYTES = RING_STAGE_BYTES;
+    template <bool IS_BF16, bool HAS_GATES, int STAGES> static few_kernel_fn *get(void) {
+        return two_kernel<IS_BF16, HAS_GATES, STAGES>;
+    }
+};
 
-template <bool IS_BF16, bool HAS_GATES>
-static void launch_form(const struct cuda_few *f, const struct cuda_queue *queue) {
-    struct few_grid grid = few_grid_of(f->product.w.rows, f->multiprocessors);
-    if (grid.warps <= 2)
-        launch_stages<IS_BF16, HAS_GATES, 12>(f, grid, queue);
-    else if (grid.warps == 3)
-        launch_stages<IS_BF16, HAS_GATES, 8>(f, grid, queue);
-    else if (grid.warps <= 5)
-        launch_stages<IS_BF16, HAS_GATES, 5>(f, grid, queue);
-    else
-        launch_stages<IS_BF16, HAS_GATES, 4>(f, grid, queue);
-}
-
-template <bool IS_BF16, bool HAS_GATES, int STAGES> static void prepare_stages(uint32_t warps) {
-    cudaFuncSetAttribute(two_kernel<IS_BF16, HAS_GATES, STAGES>,
-                         cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         (int)few_shared_bytes(warps * STAGES * RING_STAGE_BYTES));
-}
-
-template <bool IS_BF16, bool HAS_GATES> static void prepare_form(void) {
-    prepare_stages<IS_BF16, HAS_GATES, 12>(2);
-    prepare_stages<IS_BF16, HAS_GATES, 8>(3);
-    prepare_stages<IS_BF16, HAS_GATES, 5>(5);
-    prepare_stages<IS_BF16, HAS_GATES, 4>(WARPS_MAX);
-}
-
-void cuda_product_two_prepare(void) {
-    prepare_form<true, false>();
-    prepare_form<true, true>();
-    prepare_form<false, false>();
-    prepare_form<false, true>();
-}
+void cuda_product_two_prepare(void) { few_prepare<two_kernels>(); }
 
 bool cuda_product_two_can(const struct cuda_product *a) {
     bool fits = (uint64_t)a->w.rows * a->w.row_elems * 2 <= UINT32_MAX; /* offsets of weights */
@@ -312,14 +281,5 @@ bool cuda_product_two_can(const struct cuda_product *a) {
 }
 
 void cuda_product_two(const struct cuda_few *f, const struct cuda_queue *queue) {
-    bool is_bf16 = f->product.w.form == CUDA_BF16;
-    if (f->product.row_count == 0) return;
-    if (is_bf16 && f->gates)
-        launch_form<true, true>(f, queue);
-    else if (is_bf16)
-        launch_form<true, false>(f, queue);
-    else if (f->gates)
-        launch_form<false, true>(f, queue);
-    else
-        launch_form<false, false>(f, queue);
+    few_launch<two_kernels>(f, queue);
 }
