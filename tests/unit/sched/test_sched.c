@@ -254,13 +254,8 @@ static struct sched_stats run_two_that_outgrow(enum preempt_mode mode, uint32_t 
     struct sched_options o = world_options("chunked", 12, 4, 2);
     o.knobs.preempt = mode;
     o.knobs.preempt_max = preempt_max;
-    o.knobs.prefix_cache = false;
     struct world w;
-    world_open(&w, &o);
-    w.is_timeless = true;
-    world_submit(&w, (struct world_submit){.prompt_tokens = 8, .max_tokens = 32});
-    world_submit(&w, (struct world_submit){.prompt_tokens = 8, .max_tokens = 32});
-    world_drain(&w, 300);
+    world_run_two_that_outgrow(&w, &o);
     assert_int_equal(w.requests[0].last.preempt_count, 0);
     assert_true(w.requests[1].last.preempt_count >= 1);
     struct sched_stats stats = sched_stats(w.s);

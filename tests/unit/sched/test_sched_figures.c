@@ -44,13 +44,8 @@ static uint64_t swapped_at(double move_us) {
     cost_init(&o.cost, &profile);
     o.cost.per_move_us = o.cost.start_move_us = move_us;
     o.knobs.preempt = PREEMPT_AUTO;
-    o.knobs.prefix_cache = false;
     struct world w;
-    world_open(&w, &o);
-    w.is_timeless = true;
-    world_submit(&w, (struct world_submit){.prompt_tokens = 8, .max_tokens = 32});
-    world_submit(&w, (struct world_submit){.prompt_tokens = 8, .max_tokens = 32});
-    world_drain(&w, 300);
+    world_run_two_that_outgrow(&w, &o);
     assert_true(sched_stats(w.s).preempted > 0);
     uint64_t swapped = sched_stats(w.s).swapped_out;
     world_close(&w);

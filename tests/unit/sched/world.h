@@ -380,6 +380,16 @@ static inline seq_idx world_submit(struct world *w, struct world_submit in) {
     return i;
 }
 
+/* Two answers that outgrow a pool of 12 blocks of four tokens together, to their ends. */
+static inline void world_run_two_that_outgrow(struct world *w, struct sched_options *o) {
+    o->knobs.prefix_cache = false;
+    world_open(w, o);
+    w->is_timeless = true;
+    world_submit(w, (struct world_submit){.prompt_tokens = 8, .max_tokens = 32});
+    world_submit(w, (struct world_submit){.prompt_tokens = 8, .max_tokens = 32});
+    world_drain(w, 300);
+}
+
 static inline struct world_request *world_last(struct world *w) {
     return &w->requests[w->request_count - 1];
 }
