@@ -25,11 +25,9 @@
 
 #include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/device_mma.cuh"
-#include "kernels/cuda/device_rows.cuh"
 #include "kernels/cuda/device_stage.cuh"
 #include "kernels/cuda/product_few.cuh"
 
-static constexpr uint32_t GATES = TILE_WEIGHTS / 2;
 static constexpr uint32_t X_AT = TILE_WEIGHTS * STAGE_ROW_BYTES; /* in a half of a stage */
 static constexpr uint32_t HALF_BYTES = X_AT + CUDA_FEW_ROWS * STAGE_ROW_BYTES;
 static constexpr uint32_t RING_STAGE_BYTES = 2 * HALF_BYTES;
@@ -135,18 +133,6 @@ static __device__ inline void multiply(const struct few_operands &o, float acc[4
 #pragma unroll
     for (uint32_t step = 0; step < STEPS; step++)
         mma_16x8x16<IS_BF16>(acc, o.w[step], o.x[step / 2] + step % 2 * 2);
-}
-
-/* ---- results ---- */
-
-static __device__ inline void store_gated(const struct cuda_few &f, uint32_t tile,
-                                          const struct few_results &r, const float acc[4]) {
-#pragma unroll
-    for (uint32_t i = 0; i < 2; i++) {
-        if (!r.out[i]) continue;
-        float y = act_one(f.act, acc[i]) * acc[2 + i];
-        store_half(f.gated, threadIdx.x % 4 * 2 + i, tile * GATES + threadIdx.x % 32 / 4, y);
-    }
 }
 
 /* ---- the kernel ---- */

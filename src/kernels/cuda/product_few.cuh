@@ -8,9 +8,11 @@
 #define KERNELS_CUDA_PRODUCT_FEW_CUH
 
 #include "kernels/cuda/device_launch.cuh"
+#include "kernels/cuda/device_rows.cuh"
 #include "kernels/cuda/product.cuh"
 
 static constexpr uint32_t TILE_WEIGHTS = 16, WARPS_MAX = 7;
+static constexpr uint32_t GATES = TILE_WEIGHTS / 2; /* of a tile, in front of as many values */
 
 /* ---- tiles ---- */
 
@@ -73,6 +75,17 @@ static __device__ inline void store_tile(const struct cuda_product &a, uint32_t 
         if (!r.out[i % 2] || n >= a.w.rows) continue;
         float y = a.bias ? acc[i] + a.bias[n] : acc[i];
         r.out[i % 2][n] = a.add ? y + r.old[i] : y;
+    }
+}
+
+/* The activated gates times their values. */
+static __device__ inline void store_gated(const struct cuda_few &f, uint32_t tile,
+                                          const struct few_results &r, const float acc[4]) {
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++) {
+        if (!r.out[i]) continue;
+        float y = act_one(f.act, acc[i]) * acc[2 + i];
+        store_half(f.gated, threadIdx.x % 4 * 2 + i, tile * GATES + threadIdx.x % 32 / 4, y);
     }
 }
 
