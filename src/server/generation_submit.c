@@ -160,13 +160,14 @@ static void submit(struct generation *gen, enum status st, struct api_error *e) 
 /* ---- the prompt, in libuv's pool ---- */
 
 static enum status prepare_prompts(struct generation *gen, struct api_error *e) {
-    return prompts_prepare(gen->model, &gen->request, &gen->prompts, e);
+    enum status st = prompts_prepare(gen->model, &gen->request, &gen->prompts, e);
+    api_request_drop_messages(&gen->request); /* takes 15 ms if there are many */
+    return st;
 }
 
 static void run_in_pool(struct work_item *item) {
     struct generation_work *w = (struct generation_work *)item;
     w->status = prepare_prompts(w->generation, &w->error);
-    api_request_drop_messages(&w->generation->request); /* takes 15 ms if there are many */
 }
 
 /* The engine has copied the prompt, or will not get it. */
