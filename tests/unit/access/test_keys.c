@@ -207,6 +207,24 @@ static void test_a_tenants_line_limits_all_its_keys_together(void **state) {
     keys_destroy(k);
 }
 
+static void test_a_tenants_limits_end_with_its_line(void **state) {
+    (void)state;
+    struct key_refusal why = {0};
+    struct err err = {0};
+    struct keys *k = keys_of("@lab rpm=1\none tenant=lab\n");
+    const struct key *one = find(k, "one");
+    assert_true(keys_begin(k, one, 0, &why));
+    assert_false(keys_begin(k, one, 0, &why));
+    write_keys("one tenant=lab\n");
+    assert_int_equal(keys_reload(k, true, &err), ST_OK);
+    assert_true(keys_begin(k, one, 0, &why));
+    assert_int_equal(keys_room(k, one, 0).requests_left, UINT32_MAX);
+    write_keys("@lab rpm=2\none tenant=lab\n");
+    assert_int_equal(keys_reload(k, true, &err), ST_OK);
+    assert_false(keys_begin(k, one, 0, &why)); /* what was used meanwhile counts */
+    keys_destroy(k);
+}
+
 /* The most of `at` within any window of 60 seconds. */
 static uint32_t most_in_a_minute(const int64_t *at_us, uint32_t count) {
     uint32_t most = 0;
@@ -587,6 +605,7 @@ int main(void) {
         cmocka_unit_test(test_usage_is_kept_over_a_reload),
         cmocka_unit_test(test_concurrent_counts_requests_under_way),
         cmocka_unit_test(test_a_tenants_line_limits_all_its_keys_together),
+        cmocka_unit_test(test_a_tenants_limits_end_with_its_line),
         cmocka_unit_test(test_the_limit_of_requests_holds_over_a_simulated_hour),
         cmocka_unit_test(test_the_limit_of_tokens_holds_over_a_simulated_hour),
         cmocka_unit_test(test_an_answer_ends_where_the_limit_of_tokens_does),

@@ -384,6 +384,52 @@ static void test_an_engine_without_a_runner_can_be_destroyed(void **state) {
 
 /* ---- what the engine reports ---- */
 
+/* A prompt of ten tokens, one a step: the last one samples, as a decode does, and counts there. */
+static void test_chunks_of_one_token_are_of_the_prompt(void **state) {
+    (void)state;
+    struct rig rig;
+    struct knobs k = rig_knobs();
+    k.chunk_tokens = 1;
+    rig_open(&rig, &k, NULL, false, 0);
+    struct request *r = rig_submit(&rig, 1, 10, 5, 1);
+    rig_run(&rig, r);
+    struct engine_stats s = engine_stats(rig.engine);
+    assert_int_equal(s.prompt_tokens, 9);
+    assert_int_equal(s.answer_tokens, 5);
+    assert_int_equal(s.step_tokens, 14); /* the last answer token is not computed */
+    drop(&rig, r);
+}
+
+/* Three places in all: one sequence runs, one is swapped out for it, one waits. */
+static void test_a_sequence_that_is_swapped_out_keeps_its_place_in_the_queue(void **state) {
+    (void)state;
+    struct rig rig;
+    struct knobs k = rig_knobs();
+    k.max_seqs = 2;
+    k.queue_max = 1;
+    k.kv_blocks = 8;
+    k.spill_blocks = 16;
+    k.preempt = PREEMPT_SWAP;
+    rig_open(&rig, &k, NULL, false, 0);
+    struct request *r[3], *more;
+    for (uint32_t i = 0; i < 3; i++) r[i] = rig_submit(&rig, i, 40, 60, 1);
+    int32_t prompt[RIG_CTX];
+    struct request_spec spec = rig_spec(prompt, 10, 1, 5);
+    struct err err = {0};
+    for (bool did_work = true; engine_stats(rig.engine).sched.swapped == 0;) {
+        assert_true(did_work);
+        engine_step(rig.engine, &did_work);
+    }
+    assert_int_equal(engine_stats(rig.engine).sched.running, 1);
+    assert_int_equal(engine_submit(rig.engine, &spec, &more, &err), ST_FULL);
+    for (uint32_t i = 0; i < 3; i++) {
+        rig_run(&rig, r[i]);
+        assert_int_equal(rig_finish(r[i], 0), FINISH_LENGTH);
+        request_unref(r[i]);
+    }
+    engine_destroy(rig.engine);
+}
+
 static void test_statistics_report_who_waits_and_how_long(void **state) {
     (void)state;
     enum { COUNT = 8, RUNNING = 4 };
@@ -411,6 +457,8 @@ static void test_statistics_report_who_waits_and_how_long(void **state) {
     double predicted_us = engine_predict_wait_us(rig.engine, 200);
     assert_true(predicted_us > busy_us);
     assert_true(predicted_us > direct_us * 0.999999 && predicted_us < direct_us * 1.000001);
+    assert_true(engine_stats(rig.engine).predicted_wait_us ==
+                engine_predict_wait_us(rig.engine, 512));
     for (uint32_t i = 0; i < COUNT; i++) {
         rig_run(&rig, r[i]);
         request_unref(r[i]);
@@ -469,6 +517,8 @@ int main(void) {
         cmocka_unit_test(test_a_failed_step_ends_those_in_it_and_no_others),
         cmocka_unit_test(test_destroying_ends_what_is_in_flight),
         cmocka_unit_test(test_an_engine_without_a_runner_can_be_destroyed),
+        cmocka_unit_test(test_chunks_of_one_token_are_of_the_prompt),
+        cmocka_unit_test(test_a_sequence_that_is_swapped_out_keeps_its_place_in_the_queue),
         cmocka_unit_test(test_statistics_report_who_waits_and_how_long),
         cmocka_unit_test(test_statistics_and_trace_report_what_happened),
     };
