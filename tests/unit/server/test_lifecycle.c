@@ -389,6 +389,26 @@ static void await_gate(const struct rig *rig) {
     fail_msg("the request never reaches the gate");
 }
 
+/* Until /metrics says that so many connections are open. */
+static void await_connections(const struct rig *rig, int count) {
+    static char page[1 << 18];
+    char line[64];
+    snprintf(line, sizeof(line), "\njitney:http_connections %d\n", count);
+    for (int i = 0; i < TRIES; i++) {
+        size_t len = 0;
+        int fd = connect_to(rig);
+        static const char ask[] = "GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        assert_int_equal(write(fd, ask, sizeof(ask) - 1), sizeof(ask) - 1);
+        for (ssize_t got; (got = read(fd, page + len, sizeof(page) - 1 - len)) > 0;)
+            len += (size_t)got;
+        close(fd);
+        page[len] = 0;
+        if (strstr(page, line)) return;
+        sleep_ms(10);
+    }
+    fail_msg("there are never %d connections", count);
+}
+
 /* The server drains when the gate opens. */
 static void signal_and_open(const struct rig *rig) {
     char path[PATH_BYTES + 16];
@@ -462,24 +482,31 @@ static bool has_bytes(const char *in, size_t len, const char *bytes) {
     return false;
 }
 
-/* Its message is read when the signal comes: it is refused, and the client receives that before the
- * connection closes. */
-static void test_a_websocket_whose_message_is_read_at_a_signal_gets_a_reply(void **state) {
-    (void)state;
+/* A WebSocket whose message has reached the gate. */
+static int open_at_gate(const struct rig *rig) {
     static const char upgrade[] = "GET /v1/stream HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\n"
                                   "connection: upgrade\r\nsec-websocket-version: 13\r\n"
                                   "sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
-    struct rig rig;
     char reply[REPLY_BYTES] = "";
-    size_t len = 0;
-    start_at_gate(&rig, MODELS "llama", true);
-    int fd = connect_to(&rig);
+    int fd = connect_to(rig);
     assert_int_equal(write(fd, upgrade, sizeof(upgrade) - 1), sizeof(upgrade) - 1);
     assert_true(read(fd, reply, sizeof(reply) - 1) > 0);
     assert_non_null(strstr(reply, "HTTP/1.1 101 "));
     put_long_body("{\"path\":\"/v1/completions\",\"body\":{\"prompt\":[5,6],\"x\":\"", "\"}}");
     send_message(fd, gate_body);
-    await_gate(&rig);
+    await_gate(rig);
+    return fd;
+}
+
+/* Its message is read when the signal comes: it is refused, and the client receives that before the
+ * connection closes. */
+static void test_a_websocket_whose_message_is_read_at_a_signal_gets_a_reply(void **state) {
+    (void)state;
+    struct rig rig;
+    char reply[REPLY_BYTES] = "";
+    size_t len = 0;
+    start_at_gate(&rig, MODELS "llama", true);
+    int fd = open_at_gate(&rig);
     signal_and_open(&rig);
     for (ssize_t got; (got = read(fd, reply + len, sizeof(reply) - 1 - len)) > 0;) {
         len += (size_t)got;
@@ -488,6 +515,25 @@ static void test_a_websocket_whose_message_is_read_at_a_signal_gets_a_reply(void
     assert_true(has_bytes(reply, len, "shutting_down"));
     assert_true(has_bytes(reply, len, GOING_AWAY));
     close(fd);
+    end_at_gate(&rig);
+}
+
+/* The pool is not done with the message when its client is gone. */
+static void test_a_websocket_may_close_while_its_message_is_read(void **state) {
+    (void)state;
+    struct rig rig;
+    char path[PATH_BYTES + 16];
+    start_at_gate(&rig, MODELS "llama", true);
+    close(open_at_gate(&rig));
+    await_connections(&rig, 1); /* the one that asks */
+    in_folder(&rig, OPEN, path);
+    make_file(path);
+    int fd = send_request(&rig, "POST", "/v1/completions", "{\"prompt\":[5],\"max_tokens\":1}");
+    char reply[REPLY_BYTES] = "";
+    assert_true(read(fd, reply, sizeof(reply) - 1) > 0);
+    assert_non_null(strstr(reply, "HTTP/1.1 200 "));
+    close(fd);
+    kill(rig.child, SIGTERM);
     end_at_gate(&rig);
 }
 
@@ -502,6 +548,7 @@ int main(void) {
         cmocka_unit_test(test_an_answer_that_the_pool_does_not_write_is_an_error),
         cmocka_unit_test(test_requests_under_way_at_a_signal_are_answered),
         cmocka_unit_test(test_a_websocket_whose_message_is_read_at_a_signal_gets_a_reply),
+        cmocka_unit_test(test_a_websocket_may_close_while_its_message_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
