@@ -22,6 +22,7 @@ enum {
     T_WIDE,
     T_WIDE_FIRST,
     T_NEST,
+    T_WORD_LAST,
     T_VOCAB
 };
 
@@ -30,6 +31,8 @@ enum {
 #define WIDE_FIRST_TEXT "\xe2\x96\x81<P>"
 /* One that contains another. */
 #define NEST_TEXT "<a<|end|>bc"
+/* One that ends like a word: of its parts only the first has a sign. */
+#define WORD_LAST_TEXT "<|pad"
 
 /* GPT-2's letter for a byte, as JSON text. */
 static inline void byte_tokenizer_put_byte(struct buf *out, uint32_t byte) {
@@ -65,6 +68,8 @@ static inline void byte_tokenizer_put(struct buf *out) {
     byte_tokenizer_put_added(out, T_WIDE_FIRST, WIDE_FIRST_TEXT, true);
     buf_put_char(out, ',');
     byte_tokenizer_put_added(out, T_NEST, NEST_TEXT, true);
+    buf_put_char(out, ',');
+    byte_tokenizer_put_added(out, T_WORD_LAST, WORD_LAST_TEXT, true);
     buf_put_text(out, "],\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{");
     for (uint32_t i = 0; i < 256; i++) {
         byte_tokenizer_put_byte(out, i);
@@ -74,7 +79,7 @@ static inline void byte_tokenizer_put(struct buf *out) {
                T_BEGIN, T_THE, T_HELLO);
     buf_printf(out, "\"\xc4\xa0world\":%d,\"<tool_call>\":%d,", T_WORLD, T_CALL);
     buf_printf(out, "\"" WIDE_TEXT "\":%d,\"" WIDE_FIRST_TEXT "\":%d,", T_WIDE, T_WIDE_FIRST);
-    buf_printf(out, "\"" NEST_TEXT "\":%d}}}", T_NEST);
+    buf_printf(out, "\"" NEST_TEXT "\":%d,\"" WORD_LAST_TEXT "\":%d}}}", T_NEST, T_WORD_LAST);
 }
 
 static inline struct tokenizer *byte_tokenizer(struct str template) {

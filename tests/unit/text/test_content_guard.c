@@ -1,6 +1,6 @@
 /* Goal: the spelling of a control token inside a message stays ordinary text, however a template
  *       puts the messages together, and nothing else about a prompt changes.
- * Method: a tokenizer of bytes with six control tokens and templates that join, trim, split and
+ * Method: a tokenizer of bytes with seven control tokens and templates that join, trim, split and
  *       write as JSON. Random contents are made of spellings, parts of spellings, noncharacters and
  *       words. The ids of a prompt are compared with those of the same conversation with harmless
  *       contents: as many control tokens; and its text with the text of a prompt whose contents are
@@ -68,6 +68,10 @@ static const char *const pieces[] = {
     WIDE_FIRST_TEXT,
     "\xe2\x96\x81",
     "\xe2\x96\x81<",
+    "<|p",
+    "ad",
+    "pad",
+    WORD_LAST_TEXT,
 };
 enum { PIECES = sizeof(pieces) / sizeof(pieces[0]) };
 
