@@ -270,6 +270,68 @@ static void test_a_body_on_http2_below_the_least_rate_is_refused(void **state) {
     fake_deinit(&f);
 }
 
+/* Twice the least rate for 35 s, then a byte a second: the second window of 30 s is too slow,
+ * whatever the first one was. */
+static struct str piece_at(int s) {
+    return s < BODY_S + 5 ? (struct str){text, 2 * RATE} : STR("y");
+}
+
+static void test_a_body_on_http2_cannot_be_slow_after_it_was_fast(void **state) {
+    (void)state;
+    struct fake f;
+    struct h2_client c;
+    int s = 0;
+    begin(&f);
+    h2_client_init(&c, &f, false);
+    struct h2_seen *body = h2_ask(&c, "POST", "/echo", "x");
+    body->is_held = true;
+    h2_pump(&c);
+    for (; s < 5 * BODY_S && !body->status; s++) {
+        body->request = piece_at(s);
+        nghttp2_session_resume_data(c.session, body->id);
+        h2_pump(&c);
+        fake_pass_ms(&f, SECOND);
+        h2_pump(&c);
+    }
+    assert_int_equal(body->status, 408);
+    assert_in_range(s, 2 * BODY_S - 1, 2 * BODY_S + 3);
+    h2_client_deinit(&c);
+    fake_deinit(&f);
+}
+
+static void test_a_body_cannot_be_slow_after_it_was_fast(void **state) {
+    (void)state;
+    struct fake f;
+    int s = 0;
+    begin(&f);
+    fake_send(&f, STR("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 999999\r\n\r\n"));
+    for (; s < 5 * BODY_S && f.conn && !has(&f, "HTTP/1.1 "); s++) {
+        fake_send(&f, piece_at(s));
+        fake_pass_ms(&f, SECOND);
+    }
+    assert_true(has(&f, "HTTP/1.1 408"));
+    assert_in_range(s, 2 * BODY_S - 1, 2 * BODY_S + 3);
+    fake_deinit(&f);
+}
+
+/* All of it is due; the kernel takes twice the least rate for 65 s, then a byte a second. */
+static void test_a_reader_cannot_be_slow_after_it_was_fast(void **state) {
+    (void)state;
+    struct fake f;
+    int s = 0;
+    begin(&f);
+    fake_send(&f, STR(HOLD));
+    f.room = 0;
+    http_reply(f.held[0], &(struct http_reply){.status = 200, .body = {text, BODY}});
+    for (; s < 5 * WRITE_S && f.conn; s++) {
+        fake_take(&f, s < WRITE_S + 5 ? 2 * RATE : 1);
+        fake_pass_ms(&f, SECOND);
+    }
+    assert_in_range(s, 2 * WRITE_S - 1, 2 * WRITE_S + 3);
+    assert_int_equal(f.server->stats.slow, 1);
+    fake_deinit(&f);
+}
+
 /* Who reads one stream at the least rate, without end, has to send bodies all the same. */
 static void test_a_reader_of_http2_does_not_evade_the_rate_of_its_bodies(void **state) {
     (void)state;
@@ -406,6 +468,9 @@ int main(void) {
         cmocka_unit_test(test_streams_share_the_least_rate_of_their_connection),
         cmocka_unit_test(test_a_body_below_the_least_rate_is_refused),
         cmocka_unit_test(test_a_body_on_http2_below_the_least_rate_is_refused),
+        cmocka_unit_test(test_a_body_on_http2_cannot_be_slow_after_it_was_fast),
+        cmocka_unit_test(test_a_body_cannot_be_slow_after_it_was_fast),
+        cmocka_unit_test(test_a_reader_cannot_be_slow_after_it_was_fast),
         cmocka_unit_test(test_a_reader_of_http2_does_not_evade_the_rate_of_its_bodies),
         cmocka_unit_test(test_a_message_below_the_least_rate_is_refused),
         cmocka_unit_test(test_a_reader_on_a_websocket_does_not_evade_the_rate_of_its_message),

@@ -45,6 +45,21 @@ static void test_answers_are_predicted_from_similar_prompts(void **state) {
     world_close(&w);
 }
 
+/* Answers of 20 and 60 tokens in turn have a mean of 40 and a mean deviation of 20. */
+static void test_a_prediction_has_half_of_the_deviation_on_top(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = options(4);
+    world_open(&w, &o);
+    for (int i = 0; i < 100; i++) {
+        submit(&w, TERSE_PROMPT, i % 2 ? 60 : 20);
+        world_drain(&w, 1000);
+    }
+    seq_idx next = submit(&w, TERSE_PROMPT, 20);
+    assert_in_range(sched_seq_at(w.s, next)->policy.sjf.answer_tokens, 47, 54);
+    world_close(&w);
+}
+
 static void test_the_shorter_job_goes_first(void **state) {
     (void)state;
     struct world w;
@@ -138,6 +153,7 @@ static void test_an_answer_within_its_prediction_is_not_displaced(void **state) 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers_are_predicted_from_similar_prompts),
+        cmocka_unit_test(test_a_prediction_has_half_of_the_deviation_on_top),
         cmocka_unit_test(test_the_shorter_job_goes_first),
         cmocka_unit_test(test_without_patience_it_is_first_come_first_served),
         cmocka_unit_test(test_a_long_job_waits_in_proportion_to_its_own_work_at_most),
