@@ -133,6 +133,25 @@ static void test_one_long_text_is_under_way_and_others_pass_it(void **state) {
     embed_queue_deinit(&q);
 }
 
+/* A text that fills a pass is computed beside a long one; one of a token more waits for it. */
+static void test_a_text_of_exactly_a_pass_is_not_long(void **state) {
+    (void)state;
+    struct embed_queue q;
+    struct embed_job longest = job_of(1, 5 * LONG), exact = job_of(2, LONG),
+                     more = job_of(3, LONG + 1);
+    embed_queue_init(&q, 10, 5, true);
+    assert_int_equal(embed_queue_add(&q, &longest, 1), ST_OK);
+    embed_queue_charge(&q, &longest, LONG);
+    assert_int_equal(embed_queue_add(&q, &more, 1), ST_OK);
+    assert_ptr_equal(embed_queue_next(&q, LONG, &longest), &longest);
+    assert_int_equal(embed_queue_add(&q, &exact, 1), ST_OK);
+    assert_ptr_equal(embed_queue_next(&q, LONG, &longest), &exact);
+    embed_queue_remove(&q, &exact);
+    embed_queue_remove(&q, &more);
+    embed_queue_remove(&q, &longest);
+    embed_queue_deinit(&q);
+}
+
 static void test_the_time_to_wait_counts_the_turns_of_others(void **state) {
     (void)state;
     struct embed_queue q;
@@ -223,6 +242,7 @@ int main(void) {
         cmocka_unit_test(test_long_and_short_texts_get_the_same_tokens),
         cmocka_unit_test(test_no_tenant_fills_the_queue),
         cmocka_unit_test(test_one_long_text_is_under_way_and_others_pass_it),
+        cmocka_unit_test(test_a_text_of_exactly_a_pass_is_not_long),
         cmocka_unit_test(test_the_time_to_wait_counts_the_turns_of_others),
         cmocka_unit_test(test_random_walks_agree_with_a_list),
     };

@@ -110,6 +110,23 @@ static void test_short_work_does_not_wait_behind_long_work(void **state) {
     assert_int_equal(strlen(started), 13);
 }
 
+/* Even if all threads are allowed to it, one stays for short work. */
+static void test_long_work_never_has_all_threads(void **state) {
+    struct work_queue *q =
+        open_queue((struct work_queue_options){.is_single = true, .long_threads = THREADS});
+    struct work_lane lane = {0};
+    struct item longs[8], chat = make('c', 10);
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        longs[i] = make('L', LONG_BYTES); /* just long */
+        assert_int_equal(work_queue_push(q, &lane, &longs[i].base), ST_OK);
+    }
+    assert_string_equal(started, "LLL");
+    assert_int_equal(work_queue_push(q, &lane, &chat.base), ST_OK);
+    assert_string_equal(started, "LLLc");
+    finish_all(q);
+}
+
 static void test_long_work_is_not_starved_by_short_work(void **state) {
     struct work_queue *q = open_queue((struct work_queue_options){.is_single = true});
     struct work_lane lane = {0};
@@ -245,6 +262,7 @@ static void test_random_steps_keep_every_sum(void **state) {
 int main(void) {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(test_short_work_does_not_wait_behind_long_work),
+        cmocka_unit_test(test_long_work_never_has_all_threads),
         cmocka_unit_test(test_long_work_is_not_starved_by_short_work),
         cmocka_unit_test(test_tenants_take_turns_and_none_has_all_threads),
         cmocka_unit_test(test_limits_hold_for_a_tenant_and_in_total),
