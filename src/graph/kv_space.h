@@ -12,6 +12,8 @@
  *     q[d] = x[d] / scale rounded to nearest even, kept within -127 .. 127; 0 for a NaN, and
  *            all 0 if scale is 0
  * A number comes back as q[d] * scale, at most half a scale away unless m is above 127 * 65504.
+ * KV_F8: e4m3 as in tensor/fp8.h, without a scale. A number comes back at most 1/16 of its size
+ * away, or 2^-10 if that is more, unless it is beyond 448, the largest.
  *
  * Layers that keep the same tokens form a KV group: the full ones, the ones with a window. Each
  * group has a space of its own, whose layers are counted within the group, and a sequence finds
@@ -28,10 +30,10 @@
 
 enum { KV_GROUPS_MAX = 8 };
 
-enum kv_type { KV_F16, KV_F32, KV_I8 };
+enum kv_type { KV_F16, KV_F32, KV_I8, KV_F8, KV_TYPE_COUNT };
 
 static inline const char *kv_type_name(enum kv_type type) {
-    return type == KV_F16 ? "f16" : type == KV_F32 ? "f32" : "int8";
+    return type == KV_F16 ? "f16" : type == KV_F32 ? "f32" : type == KV_I8 ? "int8" : "fp8";
 }
 
 /* An address in a device's own memory; 0: none. Only the device may read what is there. */

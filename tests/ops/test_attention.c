@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "ops/ops_rig.h"
+#include "tensor/fp8.h"
 
 struct attn_case {
     enum kv_type type;
@@ -15,6 +16,7 @@ struct attn_case {
     uint32_t block_tiles; /* of one block; 0: one */
     float softcap;
     bool q8, keep_floats;
+    bool is_coarse; /* the numbers of the cache are those of eight bits, whatever its type */
     uint32_t skip;
     uint64_t seed;
 };
@@ -29,6 +31,8 @@ static void store(const struct attn_case *c, uint8_t *tile, size_t index, float 
                   uint16_t scale) {
     if (c->type == KV_F32) {
         memcpy(tile + index * 4, &value, 4);
+    } else if (c->type == KV_F8) {
+        tile[index] = fp8_from_f32(value);
     } else if (c->type == KV_I8) {
         tile[index] = (uint8_t)(int8_t)lrintf(value / f16_to_f32(scale));
     } else {
@@ -41,7 +45,9 @@ static float cache_number(const struct attn_case *c, uint32_t head, uint32_t pos
                           bool value) {
     uint64_t at = ((uint64_t)pos << 20) | (head << 12) | d;
     float x = (float)(rng_unit_at(c->seed + 100, value, at) * 2 - 1);
+    if (c->is_coarse) x = fp8_to_f32(fp8_from_f32(x));
     if (c->type == KV_I8) return rintf(127 * x) * f16_to_f32(cache_scale(c, head, pos, value));
+    if (c->type == KV_F8) return fp8_to_f32(fp8_from_f32(x));
     return c->type == KV_F16 ? f16_to_f32(f16_from_f32(x)) : x;
 }
 
@@ -134,7 +140,7 @@ static void test_every_head_shape_has_the_same_bits(void **state) {
     static const uint32_t dims[] = {8, 20, 32, 48, 64, 80, 96, 128, 256};
     static const uint32_t ratios[] = {1, 3, 4, 7};
     for (uint32_t i = 0; i < 9; i++)
-        for (uint32_t j = 0; j < 12; j++) {
+        for (uint32_t j = 0; j < 16; j++) {
             bool q8 = dims[i] * 4 * ratios[j % 4] % 32 == 0;
             struct attn_case c = {.type = (enum kv_type)(j / 4),
                                   .heads = 4 * ratios[j % 4],
@@ -154,7 +160,7 @@ static void test_segment_edges_and_windows_have_the_same_bits(void **state) {
     static const uint32_t firsts[] = {0, 15, 250, 255, 256, 509, 800};
     static const uint32_t windows[] = {0, 1, 16, 100, 300};
     for (uint32_t i = 0; i < 7; i++)
-        for (uint32_t j = 0; j < 15; j++) {
+        for (uint32_t j = 0; j < 20; j++) {
             struct attn_case c = {.type = (enum kv_type)(j / 5),
                                   .heads = 6,
                                   .kv_heads = 2,
@@ -175,7 +181,7 @@ static void test_long_sequences_have_the_same_bits(void **state) {
     static const struct {
         enum kv_type type;
         uint32_t first, window;
-    } cases[] = {{KV_F16, 4094, 0}, {KV_F32, 8190, 0}, {KV_I8, 8446, 0}, {KV_F16, 20000, 9000}};
+    } cases[] = {{KV_F16, 4094, 0}, {KV_F32, 8190, 0}, {KV_I8, 8446, 0}, {KV_F8, 20000, 9000}};
     for (uint32_t i = 0; i < 4; i++) {
         struct attn_case c = {.type = cases[i].type,
                               .heads = 2,
@@ -194,7 +200,7 @@ static void test_long_sequences_have_the_same_bits(void **state) {
 static void test_prompts_and_skipped_rows_have_the_same_bits(void **state) {
     (void)state;
     for (uint32_t i = 0; i < 4; i++) {
-        struct attn_case c = {.type = i / 2 ? KV_I8 : KV_F16,
+        struct attn_case c = {.type = i / 2 ? i % 2 ? KV_F8 : KV_I8 : KV_F16,
                               .heads = 9,
                               .kv_heads = 3,
                               .head_dim = 64,
@@ -218,7 +224,7 @@ static void test_chunks_of_every_length_have_the_same_bits(void **state) {
     static const uint32_t dims[] = {64, 80, 32, 96, 64, 128, 40, 256};
     static const uint32_t firsts[] = {0, 7, 240}, windows[] = {0, 3, 0, 33, 0, 250};
     for (uint32_t rows = 1; rows <= 70; rows += RIG_IS_SLOW ? 5 : 1) {
-        struct attn_case c = {.type = (enum kv_type)(rows % 3),
+        struct attn_case c = {.type = (enum kv_type)(rows % KV_TYPE_COUNT),
                               .heads = 1 + rows % 8,
                               .kv_heads = 1,
                               .head_dim = dims[rows % 8],
@@ -238,7 +244,7 @@ static void test_chunks_of_every_length_have_the_same_bits(void **state) {
 static void test_several_sequences_in_a_step_have_the_same_bits(void **state) {
     (void)state;
     static const uint32_t rows[] = {1, 9, 1, 20, 4}, firsts[] = {299, 250, 17, 0, 296};
-    for (int type = KV_F16; type <= KV_I8; type++) {
+    for (int type = KV_F16; type < KV_TYPE_COUNT; type++) {
         struct rig_steps steps;
         struct kv_tiles kv;
         struct attn_case c = {.type = (enum kv_type)type,
@@ -275,7 +281,7 @@ static void test_rows_alone_have_the_same_bits(void **state) {
     for (uint32_t i = 0; i < 20; i += RIG_IS_SLOW ? 4 : 1) {
         struct rig_steps steps;
         struct kv_tiles kv;
-        struct attn_case c = {.type = (enum kv_type)(i % 3),
+        struct attn_case c = {.type = (enum kv_type)(i % KV_TYPE_COUNT),
                               .heads = 2 * ratios[i % 4],
                               .kv_heads = 2,
                               .head_dim = dims[i / 5],
@@ -320,7 +326,7 @@ static void test_blocks_of_several_tiles_give_the_bits_of_blocks_of_one(void **s
     static const uint32_t firsts[] = {0, 13, 31, 47, 95, 250, 500};
     static const uint32_t windows[] = {0, 20, 70}, row_counts[] = {1, 5, 70};
     for (uint32_t i = 0; i < 42; i += 5) {
-        struct attn_case c = {.type = (enum kv_type)(i % 3),
+        struct attn_case c = {.type = (enum kv_type)(i % KV_TYPE_COUNT),
                               .heads = 6,
                               .kv_heads = 2,
                               .head_dim = 32,
@@ -358,7 +364,7 @@ static void clear_values(const struct attn_case *c, const struct kv_tiles *kv,
 static void test_weights_that_vanish_have_the_same_bits(void **state) {
     (void)state;
     static const float spreads[] = {100.0f, 250.0f, 1000.0f};
-    for (uint32_t i = 0; i < 9; i++) {
+    for (uint32_t i = 0; i < 12; i++) {
         struct attn_case c = {.type = (enum kv_type)(i / 3),
                               .heads = 6,
                               .kv_heads = 2,
@@ -383,7 +389,7 @@ static void test_a_row_sees_nothing_of_the_rows_after_it(void **state) {
     (void)state;
     for (int isa = 0; isa < RIG_ISAS; isa++)
         for (uint32_t rows = 2; rows <= 20 && rig_isa_runs(rig_isas[isa]); rows += 3)
-            for (int type = KV_F16; type <= KV_I8; type++) {
+            for (int type = KV_F16; type < KV_TYPE_COUNT; type++) {
                 struct attn_case c = {.type = (enum kv_type)type,
                                       .heads = 2,
                                       .kv_heads = 2,
@@ -441,7 +447,36 @@ static void check_row_alone(enum kv_type type) {
 
 static void test_a_row_of_a_batch_equals_the_row_alone(void **state) {
     (void)state;
-    for (int type = KV_F16; type <= KV_I8; type++) check_row_alone((enum kv_type)type);
+    for (int type = KV_F16; type < KV_TYPE_COUNT; type++) check_row_alone((enum kv_type)type);
+}
+
+/* Every number of eight bits is one of f16, and there are no scales. */
+static void test_an_fp8_cache_gives_the_bits_of_the_same_numbers_in_f16(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 6; i++) {
+        struct rig_steps steps;
+        struct kv_tiles kv;
+        struct rig_result got[2];
+        struct attn_case c = {.heads = 4,
+                              .kv_heads = 2,
+                              .head_dim = i % 2 ? 64 : 40,
+                              .first = 200 * i,
+                              .rows = 1 + 9 * i,
+                              .window = i == 4 ? 90 : 0,
+                              .keep_floats = true,
+                              .is_coarse = true,
+                              .seed = 500 + i};
+        for (int f8 = 0; f8 < 2; f8++) {
+            c.type = f8 ? KV_F8 : KV_F16;
+            struct rig r = attn_rig(&c, &steps, &kv);
+            got[f8] = rig_run(&r, "auto", 1);
+            mem_free(kv.base);
+        }
+        assert_int_equal(got[0].count, got[1].count);
+        assert_memory_equal(got[0].bytes, got[1].bytes, got[0].count);
+        rig_free(&got[0]);
+        rig_free(&got[1]);
+    }
 }
 
 /* Plain softmax attention of one head in double. */
@@ -477,10 +512,11 @@ static void test_the_reference_is_softmax_attention(void **state) {
          .window = 300,
          .softcap = 3.0f},
         {.type = KV_I8, .heads = 4, .kv_heads = 2, .head_dim = 64, .first = 600, .rows = 2},
+        {.type = KV_F8, .heads = 4, .kv_heads = 2, .head_dim = 64, .first = 600, .rows = 2},
         {.type = KV_F32, .heads = 1, .kv_heads = 1, .head_dim = 8, .first = 8190, .rows = 4},
         {.type = KV_F16, .heads = 2, .kv_heads = 1, .head_dim = 8, .first = 20000, .rows = 2},
     };
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         struct attn_case *c = &cases[i];
         struct rig_steps steps;
         struct kv_tiles kv;
@@ -554,6 +590,7 @@ int main(void) {
         cmocka_unit_test(test_weights_that_vanish_have_the_same_bits),
         cmocka_unit_test(test_a_row_sees_nothing_of_the_rows_after_it),
         cmocka_unit_test(test_a_row_of_a_batch_equals_the_row_alone),
+        cmocka_unit_test(test_an_fp8_cache_gives_the_bits_of_the_same_numbers_in_f16),
         cmocka_unit_test(test_the_reference_is_softmax_attention),
         cmocka_unit_test(test_encoder_attention_has_the_same_bits),
     };

@@ -180,6 +180,7 @@ static void fill_tile(uint8_t *tile, size_t count, enum kv_type type, uint64_t s
         if (type == KV_F32) memcpy(tile + 4 * i, &value, 4);
         if (type == KV_F16) memcpy(tile + 2 * i, &half, 2);
         if (type == KV_I8) tile[i] = (uint8_t)(100 * value);
+        if (type == KV_F8) tile[i] = (uint8_t)(256 * value);
     }
 }
 
@@ -218,12 +219,12 @@ static void check_segment(enum kv_type type, uint32_t head_dim, uint32_t queries
 
 static void test_attention_touches_its_tiles_and_results_alone(void **state) {
     (void)state;
-    static const enum kv_type types[] = {KV_F16, KV_F32, KV_I8};
+    static const enum kv_type types[] = {KV_F16, KV_F32, KV_I8, KV_F8};
     static const uint32_t dims[] = {4, 8, 20, 36, 64, 80, HEAD_DIM_MAX};
-    for (uint32_t i = 0; i < 21; i++)
+    for (uint32_t i = 0; i < 28; i++)
         for (uint32_t queries = 1; queries <= ATTN_QUERIES; queries++)
             for (uint32_t end = 2 * queries; end <= TILES * KV_TILE_TOKENS; end += 5)
-                check_segment(types[i % 3], dims[i / 3], queries, end);
+                check_segment(types[i % 4], dims[i / 4], queries, end);
 }
 
 /* ---- rows ---- */
@@ -289,8 +290,8 @@ static void check_store(const struct cpu_kernels *k, bool is_first, void *ctx) {
 
 static void test_keys_and_values_are_stored_within_their_tiles(void **state) {
     (void)state;
-    static const enum kv_type types[] = {KV_F16, KV_F32, KV_I8};
-    for (int t = 0; t < 3; t++)
+    static const enum kv_type types[] = {KV_F16, KV_F32, KV_I8, KV_F8};
+    for (int t = 0; t < 4; t++)
         for (uint32_t head_dim = 1; head_dim <= HEAD_DIM_MAX; head_dim++) {
             struct kv_tiles s = {.type = types[t], .head_dim = head_dim};
             for_each_table(check_store, &s);

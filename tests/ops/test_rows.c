@@ -280,7 +280,7 @@ static void test_kv_writes_have_the_same_bits(void **state) {
     (void)state;
     static const uint32_t dims[] = {8, 20, 64, 128};
     for (uint32_t i = 0; i < 4; i++)
-        for (int type = KV_F16; type <= KV_I8; type++) {
+        for (int type = KV_F16; type < KV_TYPE_COUNT; type++) {
             struct rig_steps steps;
             struct kv_tiles kv = {.type = type,
                                   .layers = 2,
@@ -340,7 +340,7 @@ static struct rig_result write_blocks(struct kv_tiles *kv, struct rig_steps *ste
 /* Tile by tile of each sequence, wherever it lies; both layers. */
 static void test_blocks_of_several_tiles_are_written_as_blocks_of_one(void **state) {
     (void)state;
-    for (int type = KV_F16; type <= KV_I8; type++) {
+    for (int type = KV_F16; type < KV_TYPE_COUNT; type++) {
         struct rig_steps steps, one_steps;
         struct kv_tiles one = {.type = (enum kv_type)type,
                                .layers = 2,
@@ -424,6 +424,32 @@ static void test_an_int8_cache_holds_every_number_to_half_a_step(void **state) {
         rig_free(&got);
         mem_free(kv.base);
     }
+}
+
+static void test_numbers_enter_an_fp8_cache_by_its_rules(void **state) {
+    (void)state;
+    enum { DIM = 16 };
+    const struct op write = {.kind = OP_KV_WRITE, .kv_write = {.k = {0, 0, 64}, .v = {0, 0, 64}}};
+    const struct kv_tiles kv = {.type = KV_F8,
+                                .layers = 1,
+                                .heads = 4,
+                                .head_dim = DIM,
+                                .tile_count = 1,
+                                .tiles_per_block = 1};
+    float x[BROKEN_COLS] = {NAN, INFINITY, -INFINITY, 1e6f, -2.0f, 1.0625f, 1.1875f, -1e-39f};
+    struct rig_result ref = run_broken("ref", x, &write, &kv);
+    static const uint8_t want[] = {0, 0x7e, 0xfe, 0x7e, 0xc0, 0x38, 0x3a, 0x80};
+    const uint8_t *k = ref.kv, *v = k + kv_side_bytes(KV_F8, DIM);
+    assert_memory_equal(v, want, sizeof(want));
+    for (uint32_t d = 0; d < sizeof(want); d++)
+        assert_int_equal(k[(size_t)d * KV_TILE_TOKENS], want[d]);
+    for (int i = 0; i < RIG_ISAS; i++) {
+        if (!rig_isa_runs(rig_isas[i])) continue;
+        struct rig_result got = run_broken(rig_isas[i], x, &write, &kv);
+        rig_same(&ref, &got, rig_isas[i], 1, "broken numbers in an fp8 cache");
+        rig_free(&got);
+    }
+    rig_free(&ref);
 }
 
 /* Heads of 16: one with broken numbers, one that is all zeros, one below every f16, one above. */
@@ -776,6 +802,7 @@ int main(void) {
         cmocka_unit_test(test_blocks_of_several_tiles_are_written_as_blocks_of_one),
         cmocka_unit_test(test_an_int8_cache_holds_every_number_to_half_a_step),
         cmocka_unit_test(test_broken_numbers_enter_an_int8_cache_alike),
+        cmocka_unit_test(test_numbers_enter_an_fp8_cache_by_its_rules),
         cmocka_unit_test(test_activations_have_the_same_bits),
         cmocka_unit_test(test_vector_functions_equal_the_scalar_ones),
         cmocka_unit_test(test_small_ops_have_the_same_bits),

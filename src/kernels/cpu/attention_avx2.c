@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/attn_merge.h"
 #include "kernels/cpu/kernels_avx2.h"
+#include "tensor/fp8.h"
 
 enum { ATTN_WIDE_QUERIES = 2, ATTN_PREFETCHES = 1 };
 
@@ -19,6 +20,12 @@ VEC_INLINE vec load8(const uint8_t *p, size_t i, const enum kv_type type) {
     if (type == KV_I8) {
         __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(p + i));
         return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+    }
+    if (type == KV_F8) { /* fp8_half_bits: the sign fills the bit between it and the exponent */
+        __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(p + i));
+        __m128i wide = _mm_slli_epi16(_mm_cvtepi8_epi16(bytes), 7);
+        wide = _mm_and_si128(wide, _mm_set1_epi16((short)0xbf80));
+        return _mm256_mul_ps(_mm256_cvtph_ps(wide), _mm256_set1_ps(FP8_HALF_FACTOR));
     }
     if (type == KV_F16)
         return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p + 2 * i)));

@@ -19,6 +19,7 @@
 #include "kernels/cpu/attn_ranges.h"
 #include "kernels/cpu/fmath_avx512.h"
 #include "kernels/cpu/kernels_avx512.h"
+#include "tensor/fp8.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -35,6 +36,11 @@ _Static_assert((int)ATTN_QUERIES == 12, "functions below are made for twelve que
 INLINE __m512 load_some(const uint8_t *p, size_t i, const enum kv_type type, __mmask16 mask) {
     if (type == KV_I8)
         return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, p + i)));
+    if (type == KV_F8) { /* fp8_half_bits: the sign fills the bit between it and the exponent */
+        __m256i wide = _mm256_cvtepi8_epi16(_mm_maskz_loadu_epi8(mask, p + i));
+        wide = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16((short)0xbf80));
+        return _mm512_mul_ps(_mm512_cvtph_ps(wide), _mm512_set1_ps(FP8_HALF_FACTOR));
+    }
     if (type == KV_F16) return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, p + 2 * i));
     return _mm512_maskz_loadu_ps(mask, p + 4 * i);
 }
@@ -337,9 +343,9 @@ ATTN_EACH_TYPE(WEIGH_FUNCTION, 12)
 
 /* At most ATTN_FEW queries, or ATTN_QUERIES. */
 static void attend_at_once(const struct attn_segment *s, struct attn_part *out) {
-    static score_fn *const scores[ATTN_QUERIES + 1][ATTN_TYPES] = {
+    static score_fn *const scores[ATTN_QUERIES + 1][KV_TYPE_COUNT] = {
         ATTN_EACH(SCORE_ENTRY) ATTN_EACH_TYPE(SCORE_ENTRY, 12)};
-    static weigh_fn *const weighs[ATTN_QUERIES + 1][ATTN_TYPES] = {
+    static weigh_fn *const weighs[ATTN_QUERIES + 1][KV_TYPE_COUNT] = {
         ATTN_EACH(WEIGH_ENTRY) ATTN_EACH_TYPE(WEIGH_ENTRY, 12)};
     struct scores w;
     struct attn_ranges r = attn_ranges(s);

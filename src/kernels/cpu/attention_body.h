@@ -24,9 +24,11 @@
 #define KERNELS_CPU_ATTENTION_BODY_H
 
 #include "kernels/cpu/attention_scores_body.h"
+#include "tensor/fp8.h"
 
 ATTN_INLINE float load_one(const uint8_t *p, size_t i, const enum kv_type type) {
     if (type == KV_I8) return (float)(int8_t)p[i];
+    if (type == KV_F8) return fp8_to_f32(p[i]);
     if (type == KV_F16) {
         uint16_t half;
         memcpy(&half, p + 2 * i, sizeof(half));
@@ -108,6 +110,8 @@ static void add_values_alone(const struct attn_segment *s, struct range tokens,
         add_values(s, tokens, 1, KV_F16, p, out);
     else if (s->type == KV_I8)
         add_values(s, tokens, 1, KV_I8, p, out);
+    else if (s->type == KV_F8)
+        add_values(s, tokens, 1, KV_F8, p, out);
     else
         add_values(s, tokens, 1, KV_F32, p, out);
 }

@@ -6,6 +6,7 @@
 #include "kernels/cpu/vec_neon.h"
 
 #include "kernels/cpu/kernels_neon.h"
+#include "tensor/fp8.h"
 
 enum { ATTN_WIDE_QUERIES = 0, ATTN_PREFETCHES = 0 };
 
@@ -15,6 +16,11 @@ VEC_INLINE void load8(const uint8_t *p, size_t i, const enum kv_type type, vec o
         int16x8_t low = vmovl_s8(vld1_s8((const int8_t *)p + i));
         out[0] = vcvtq_f32_s32(vmovl_s16(vget_low_s16(low)));
         out[1] = vcvtq_f32_s32(vmovl_high_s16(low));
+    } else if (type == KV_F8) { /* fp8_half_bits: the sign fills the bit below it */
+        int16x8_t wide = vshll_n_s8(vld1_s8((const int8_t *)p + i), 7);
+        float16x8_t half = vreinterpretq_f16_s16(vandq_s16(wide, vdupq_n_s16((int16_t)0xbf80)));
+        out[0] = vmulq_n_f32(vcvt_f32_f16(vget_low_f16(half)), FP8_HALF_FACTOR);
+        out[1] = vmulq_n_f32(vcvt_high_f32_f16(half), FP8_HALF_FACTOR);
     } else if (type == KV_F16) {
         float16x8_t low = vreinterpretq_f16_u8(vld1q_u8(p + 2 * i));
         out[0] = vcvt_f32_f16(vget_low_f16(low));

@@ -48,7 +48,8 @@ static inline struct attn_segment attn_few(const struct attn_segment *s, uint32_
 /* Bodies that are always inlined become functions of their own, one for each number of queries up
  * to ATTN_FEW and type of the cache: in a larger function the compiler does not keep their loops in
  * registers. `x` is a macro of (queries, type). */
-#define ATTN_EACH_TYPE(x, queries) x(queries, KV_F16) x(queries, KV_F32) x(queries, KV_I8)
+#define ATTN_EACH_TYPE(x, queries)                                                                 \
+    x(queries, KV_F16) x(queries, KV_F32) x(queries, KV_I8) x(queries, KV_F8)
 #define ATTN_EACH(x)                                                                               \
     ATTN_EACH_TYPE(x, 1)                                                                           \
     ATTN_EACH_TYPE(x, 2)                                                                           \
@@ -56,7 +57,6 @@ static inline struct attn_segment attn_few(const struct attn_segment *s, uint32_
     ATTN_EACH_TYPE(x, 4)                                                                           \
     ATTN_EACH_TYPE(x, 5)                                                                           \
     ATTN_EACH_TYPE(x, 6)
-enum { ATTN_TYPES = KV_I8 + 1 };
 _Static_assert((int)ATTN_FEW == 6, "there is a function for each number of queries");
 
 #define ATTEND_FUNCTION(queries, type)                                                             \
@@ -72,7 +72,8 @@ _Static_assert((int)ATTN_FEW == 6, "there is a function for each number of queri
     ATTN_EACH(ATTEND_FUNCTION)                                                                     \
     void name(const struct attn_segment *s, struct attn_part *out) {                               \
         typedef void attend_fn(const struct attn_segment *, struct attn_part *);                   \
-        static attend_fn *const functions[ATTN_FEW + 1][ATTN_TYPES] = {ATTN_EACH(ATTEND_ENTRY)};   \
+        static attend_fn *const functions[ATTN_FEW + 1][KV_TYPE_COUNT] = {                         \
+            ATTN_EACH(ATTEND_ENTRY)};                                                              \
         if (s->query_count <= ATTN_FEW) {                                                          \
             functions[s->query_count][s->type](s, out);                                            \
             return;                                                                                \

@@ -8,7 +8,7 @@
  *     V: [KV_TILE_TOKENS][head_dim]   a token's values side by side
  *
  * KV_I8 keeps signed bytes and, behind the bytes of K and of V, an f16 scale for each token: a
- * token's key has one, its value another.
+ * token's key has one, its value another. KV_F8 keeps bytes alone.
  */
 #ifndef KERNELS_CPU_KV_TILES_H
 #define KERNELS_CPU_KV_TILES_H

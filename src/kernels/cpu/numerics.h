@@ -28,6 +28,7 @@
  *               once a token:
  *                   s_j = ((sum over d of q[d] * k_j[d]) * key scale_j) * scale
  *                   o[d] = sum of (p_j * value scale_j) * v_j[d], the product in brackets rounded
+ *               KV_F8 has no scales: k_j[d] and v_j[d] are the numbers of tensor/fp8.h.
  *               The segments are joined in rising order: with M = max(m1, m2), a = exp(m1 - M),
  *               b = exp(m2 - M): l = l1*a + l2*b, o = o1*a + o2*b (fma on the second product).
  *               Result o / l.

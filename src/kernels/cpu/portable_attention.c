@@ -9,6 +9,7 @@
 #include "base/fmath.h"
 #include "kernels/cpu/attn_merge.h"
 #include "kernels/cpu/kernels_portable.h"
+#include "tensor/fp8.h"
 
 enum { TOKENS = KV_TILE_TOKENS };
 
@@ -19,6 +20,10 @@ static void load_row(const uint8_t *p, enum kv_type type, uint32_t count, float 
     }
     if (type == KV_I8) {
         for (uint32_t i = 0; i < count; i++) out[i] = (float)(int8_t)p[i];
+        return;
+    }
+    if (type == KV_F8) {
+        for (uint32_t i = 0; i < count; i++) out[i] = fp8_to_f32(p[i]);
         return;
     }
     for (uint32_t i = 0; i < count; i++) {

@@ -10,6 +10,7 @@
 #include "base/fmath.h"
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/workspace.h"
+#include "tensor/fp8.h"
 
 /* Keys and values of one KV head: in the cache, or as rows of values. */
 struct kv_view {
@@ -63,6 +64,7 @@ static float load_one(const struct numbers *n, uint32_t d) {
         memcpy(&wide, n->at + i * sizeof(wide), sizeof(wide));
         return wide;
     }
+    if (n->type == KV_F8) return fp8_to_f32(n->at[i]);
     return n->type == KV_F16 ? load_half(n->at, i) : (float)(int8_t)n->at[i];
 }
 

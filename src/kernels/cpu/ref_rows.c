@@ -4,6 +4,7 @@
 
 #include "base/fmath.h"
 #include "kernels/cpu/kernels_ref.h"
+#include "tensor/fp8.h"
 
 static float square_sum(const float *x, float mean, uint32_t count) {
     float lanes[NORM_LANES] = {0};
@@ -102,6 +103,8 @@ static void store_int8(const float *x, uint32_t head_dim, size_t first, size_t s
 static void store_one(enum kv_type type, float value, size_t index, uint8_t *tile) {
     if (type == KV_F32) {
         memcpy(tile + index * sizeof(value), &value, sizeof(value));
+    } else if (type == KV_F8) {
+        tile[index] = fp8_from_f32(value);
     } else {
         uint16_t half = f16_from_f32(value);
         memcpy(tile + index * sizeof(half), &half, sizeof(half));

@@ -11,6 +11,7 @@
 #include "kernels/cpu/vec_avx2.h"
 
 #include "kernels/cpu/kernels_avx2.h"
+#include "kernels/cpu/kernels_ref.h"
 #include "kernels/cpu/rows_body.h"
 
 enum { LANES = VEC_LANES, BLOCKS = 4 };
@@ -248,6 +249,8 @@ void avx2_kv_store(enum kv_type type, const float *k, const float *v, uint32_t h
                    uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
     if (type == KV_I8) {
         store_token_int8(k, v, head_dim, k_tile, v_tile, token);
+    } else if (type == KV_F8) {
+        ref_kv_store(type, k, v, head_dim, k_tile, v_tile, token);
     } else if (type == KV_F32) {
         store_f32(k, v, head_dim, (float *)(void *)k_tile, (float *)(void *)v_tile, token);
     } else {

@@ -90,6 +90,10 @@ static void test_blocks_follow_from_memory(void **state) {
     assert_in_range(s.knobs.kv_blocks, f16_blocks * 2 * dim / (dim + 2),
                     (f16_blocks + 1) * 2 * dim / (dim + 2));
     service_close(&s);
+    o.knobs.kv_type = 3; /* fp8: a byte for two */
+    open_ok(&s, MODELS "llama", &o);
+    assert_in_range(s.knobs.kv_blocks, 2 * f16_blocks, 2 * f16_blocks + 1);
+    service_close(&s);
     o.knobs.kv_type = 1;
     open_ok(&s, MODELS "llama", &o);
     assert_int_equal(s.knobs.kv_blocks, f16_blocks / 2);

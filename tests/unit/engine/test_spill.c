@@ -174,7 +174,7 @@ static void check_moves(enum kv_type type, uint32_t tiles, uint32_t slots) {
 
 static void test_swapped_in_blocks_have_the_bytes_that_were_swapped_out(void **state) {
     (void)state;
-    for (uint32_t type = KV_F16; type <= KV_I8; type++)
+    for (uint32_t type = KV_F16; type < KV_TYPE_COUNT; type++)
         for (uint32_t tiles = 1; tiles <= 4; tiles++) {
             check_moves((enum kv_type)type, tiles, FEW);
             check_moves((enum kv_type)type, tiles, MANY);
