@@ -15,6 +15,10 @@ let store = null;
 let picture = null;
 let isPaused = false;
 let isRecorded = false; // from a file: nothing is asked of a server
+let liveStore = null; // the steps of the server, also while a recording is shown
+let liveState = {};
+let watchedModel = ''; // '': the server's first
+let watchAbort = null; // ends the stream of steps
 let shownVersion = -1;
 let isDirty = true;
 let parts = {};
@@ -63,9 +67,27 @@ function makeView() {
             el('section', {}, el('h2', {}, 'KV memory'), parts.map, parts.blocks,
                 el('ul', { class: 'legend' }, legendItem('used', 'used'), legendItem('shared', 'shared'), legendItem('kept', 'cached'), legendItem('free', 'free'))),
             el('section', {}, el('h2', {}, 'Requests'), parts.requests))));
+    makeModelField();
     makeBar();
     bindCanvas(seats);
     showStory();
+}
+
+/** With several models, one of them is watched. */
+function makeModelField() {
+    parts.model = el('select', { id: 'bus-model', onchange: () => {
+        watchedModel = parts.model.value;
+        watchAbort.abort();
+    } });
+    parts.modelField = el('div', { class: 'field inline', hidden: true }, el('label', { for: 'bus-model' }, 'Model'), parts.model);
+}
+
+function showModelField() {
+    const names = (liveState.models || []).filter((m) => m.writes !== false).map((m) => m.id);
+    parts.modelField.hidden = names.length < 2;
+    if (parts.model.options.length === names.length) return;
+    fill(parts.model, names.map((name) => el('option', { value: name }, name)));
+    parts.model.value = liveState.model;
 }
 
 function makeBar() {
@@ -75,6 +97,7 @@ function makeBar() {
         button('▶', () => scrollBy(0.5), { 'aria-label': 'Later steps' }),
         button('−', () => zoomBy(-1), { 'aria-label': 'Zoom out' }),
         button('+', () => zoomBy(1), { 'aria-label': 'Zoom in' }),
+        isRecorded ? null : parts.modelField,
         el('span', { class: 'grow' }),
         isRecorded && !parts.isFile ? button('Back to live', leaveRecording) : null,
         isRecorded ? null : button('Save recording', saveRecording),
@@ -248,6 +271,7 @@ function onEngineEvent({ event, data }) {
     if (event === 'hello') {
         const isSame = liveStore && liveStore.hello.model === value.model &&
             Math.abs(liveStore.hello.epoch_ms - value.epoch_ms) < SAME_RUN_MS;
+        fill(parts.message);
         if (isSame) return;
         liveStore = new StepStore(value, liveState);
         if (!isRecorded) useStore(liveStore);
@@ -260,18 +284,24 @@ function onEngineEvent({ event, data }) {
     }
 }
 
-let liveStore = null;
-let liveState = {};
+
+const ofModel = (path) => watchedModel ? `${path}${path.includes('?') ? '&' : '?'}model=${encodeURIComponent(watchedModel)}` : path;
+
+/** Reads the steps from where the store ends until the stream breaks. */
+async function watchOnce() {
+    watchAbort = new AbortController();
+    takeState(await getJson(ofModel('/v1/engine/state')));
+    const last = liveStore && liveStore.hello.model === liveState.model && liveStore.steps.at(-1);
+    const from = last ? last.step + 1 : Math.max(0, (liveState.step || 0) - HISTORY_STEPS);
+    await stream('GET', ofModel(`/v1/engine/steps?from=${from}`), { signal: watchAbort.signal }, onEngineEvent);
+}
 
 async function watch() {
     for (;;) {
         try {
-            liveState = await getJson('/v1/engine/state');
-            document.dispatchEvent(new Event('enginestate'));
-            const last = liveStore && liveStore.steps.at(-1);
-            const from = last ? last.step + 1 : Math.max(0, (liveState.step || 0) - HISTORY_STEPS);
-            await stream('GET', `/v1/engine/steps?from=${from}`, {}, onEngineEvent);
+            await watchOnce();
         } catch (error) {
+            if (error.name === 'AbortError') continue; // another model was chosen
             const isFinal = error instanceof ApiError && [401, 403, 404].includes(error.status);
             fill(parts.message, errorNote(error, isFinal ? watch : null),
                 error.status === 403 ? el('p', { class: 'help' }, 'The bus shows all requests of the server, so it needs an admin key.') : null);
@@ -281,14 +311,19 @@ async function watch() {
     }
 }
 
+function takeState(state) {
+    liveState = state;
+    if (liveStore && liveStore.hello.model === state.model) liveStore.state = state;
+    showModelField();
+    document.dispatchEvent(new Event('enginestate'));
+}
+
 async function pollState() {
     const isSeen = !byId('bus-view').hidden || !byId('load-view').hidden;
     if (!isSeen || isRecorded || !liveStore) return;
     try {
-        liveState = await getJson('/v1/engine/state', { quiet: true });
-        liveStore.state = liveState;
+        takeState(await getJson(ofModel('/v1/engine/state'), { quiet: true }));
         if (!isPaused) showMap();
-        document.dispatchEvent(new Event('enginestate'));
     } catch {
         // the stream of steps reports what is wrong
     }

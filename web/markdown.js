@@ -58,6 +58,17 @@ function linkNode(children, address) {
     return [link, el('span', { class: 'host' }, ` (${url.host})`)];
 }
 
+/** Where the parenthesis that was opened before `from` closes; pairs inside it may be part of an address. */
+function closingParenthesis(text, from, end) {
+    let depth = 1;
+    for (let i = from; i < end; i++) {
+        if (text[i] === '(') depth++;
+        else if (text[i] === ')' && --depth === 0) return i;
+        else if (text[i] === '\n') break;
+    }
+    return text.indexOf(')', from);
+}
+
 /** "[label](address)" at `at`, as {label, address, end}; null: it is none. */
 function readLink(text, at) {
     let depth = 0;
@@ -67,8 +78,8 @@ function readLink(text, at) {
         else if (text[i] === '[') depth++;
         else if (text[i] === ']' && --depth === 0) {
             if (text[i + 1] !== '(') return null;
-            const close = text.indexOf(')', i + 2);
-            if (close < 0 || close > end) return null;
+            const close = closingParenthesis(text, i + 2, end);
+            if (close < 0) return null;
             const address = text.slice(i + 2, close).trim().split(/\s/)[0] || '';
             return { label: text.slice(at + 1, i), address, end: close + 1 };
         }

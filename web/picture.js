@@ -258,7 +258,7 @@ export class Picture {
 export function drawBlockMap(canvas, width, map, colours) {
     const total = map.reduce((sum, [, count]) => sum + count, 0);
     if (!total) return;
-    let cell = 8;
+    let cell = 14;
     while (cell > 2 && Math.ceil(total / Math.floor(width / cell)) * cell > 180) cell--;
     const across = Math.max(1, Math.floor(width / cell));
     const per = Math.max(1, Math.ceil(total / across / Math.floor(180 / cell))); // blocks in a cell

@@ -75,8 +75,8 @@ export class StepStore {
         step.rows = this.packRows(step.rows || []);
         this.steps.push(step);
         this.takeArrivals(step);
+        this.takePreemptions(step, column); // first, because those that were preempted wait from now on
         this.takeWaiting(step, last);
-        this.takePreemptions(step, column);
         this.takeAdmissions(step, column);
         this.takeRows(step, column);
         this.takeEnds(step);

@@ -83,17 +83,19 @@ export function storyOf(sequence, nameOf = sequenceName) {
         const admission = sequence.admissions.find((a) => a.part === part);
         const waits = sequence.waits.filter((w) => w.part === part);
         const spent = waits.reduce((sum, w) => sum + w.us, 0);
-        const waited = part === 0 && admission ? admission.waited : spent;
+        const before = sequence.preemptions[part - 1];
+        const waited = !admission ? spent : before ? admission.at - before.at : admission.waited;
         if (waited > 0 && (waits.length || waited >= 1000)) list.push([null, waitSentence(waits, waited)]);
         if (admission) list.push([admission.at, admissionSentence(admission, part === 0)]);
         const until = sequence.preemptions[part];
         const isFirstPart = sequence.firstToken !== null && (!until || sequence.firstToken <= until.at) &&
             (part === 0 || sequence.firstToken > sequence.preemptions[part - 1].at);
         if (isFirstPart) list.push([sequence.firstToken, firstTokenSentence(sequence)]);
-        if (until) {
-            list.push([until.at, preemptionSentence(until)]);
-            if (until.returned !== null) list.push([until.returned, `It ran again after ${spanText(until.returned - until.at)}.`]);
-        }
+        if (!until) continue;
+        list.push([until.at, preemptionSentence(until)]);
+        const isTold = sequence.admissions.some((a) => a.part === part + 1);
+        if (until.returned !== null && !isTold)
+            list.push([until.returned, `It ran again after ${spanText(until.returned - until.at)}.`]);
     }
     if (sequence.ended) for (const sentence of endSentences(sequence)) list.push([sequence.ended.at, sentence]);
     else list.push([null, stateSentence(sequence)]);

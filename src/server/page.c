@@ -82,6 +82,7 @@ static void respond_file(struct http_request *req, const struct page_file *file)
         {STR("content-security-policy"), STR(CSP)},
         {STR("x-content-type-options"), STR("nosniff")},
         {STR("referrer-policy"), STR("no-referrer")},
+        {STR("x-dns-prefetch-control"), STR("off")}, /* names in links are not looked up */
         {STR("cross-origin-opener-policy"), STR("same-origin")},
         {STR("cross-origin-resource-policy"), STR("same-origin")},
         {STR("vary"), STR("accept")},
