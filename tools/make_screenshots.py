@@ -14,21 +14,22 @@ sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 from browser_lib import open_browser, open_tab, until  # noqa: E402
 from server_lib import Server, wait_until  # noqa: E402
 
-QUESTION = "Name three planets in a table with their diameters, and say in one sentence which is the largest."
+QUESTIONS = ("Why is the sky blue? Two sentences.", "Write a short Python function that adds two numbers.")
 BYTES_MAX = 120 << 10
 
 
 def chat(browser, url, out):
-    with open_tab(browser, url, height=760) as tab:
+    with open_tab(browser, url, width=1180, height=700) as tab:
         page = tab.page
         for name, value in (("temperature", 0.3), ("seed", 11), ("max_tokens", 220)):
             page.fill(f"#control-{name}", str(value))
             page.dispatch_event(f"#control-{name}", "change")
-        for text in ("Why is the sky blue? Two sentences.", QUESTION):
+        for text in QUESTIONS:
             page.fill("#composer-text", text)
             page.press("#composer-text", "Enter")
             page.wait_for_selector(".message.running")
             page.wait_for_selector("#send:not([hidden])")
+        page.evaluate("document.querySelector('#chat-settings').scrollTop = 0")
         page.screenshot(path=out / "chat.png")
         tab.check(url)
 
@@ -36,14 +37,16 @@ def chat(browser, url, out):
 def phone(browser, url, out):
     with open_tab(browser, url, width=390, height=760, scheme="dark") as tab:
         page = tab.page
-        page.fill("#composer-text", "Write a haiku about a bus.")
+        page.evaluate("document.querySelector('#control-max_tokens').value = 100")
+        page.dispatch_event("#control-max_tokens", "change")
+        page.fill("#composer-text", "Name three primary colours.")
         page.press("#composer-text", "Enter")
         page.wait_for_selector(".message.assistant:not(.running) .facts")
         page.screenshot(path=out / "phone.png")
 
 
 def bus(browser, url, out):
-    with open_tab(browser, url + "/#bus", height=860) as tab:
+    with open_tab(browser, url + "/#bus", width=1180, height=800) as tab:
         page = tab.page
         until(page, "document.querySelector('#policy') && document.querySelector('#policy').options.length > 0")
         page.click("#try-load")

@@ -1,11 +1,13 @@
 """What the tests of the page share: one browser, and pages that note whatever goes wrong in them."""
 
 import contextlib
+import json
 import os
 import shutil
 
 import pytest
 
+from cli_lib import talking_model
 from server_lib import wait_until
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
@@ -61,6 +63,15 @@ class Tab:
 
     def close(self):
         self.context.close()
+
+
+def long_model(folder):
+    """A tiny model with a context that outlasts a slow machine: no answer ends while it is watched."""
+    talking_model(folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["max_position_embeddings"] = 4096
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
 
 
 def until(page, expression):
