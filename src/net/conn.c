@@ -32,7 +32,8 @@
 
 enum {
     HELD_MAX = CONN_HELD_BYTES + 2 * READ_BUFFER_BYTES, /* one more read, and as much to spare */
-    TRIM_BYTES = 4 << 20,          /* a smaller peak stays with the C library */
+    TRIM_BYTES = 4 << 20, /* a smaller peak stays with the C library */
+    TRIM_EVERY_MS = 2000,
     CONN_BYTES = 16384,            /* of a connection, as far as trim() counts it */
     SHARED_KEEP_BYTES = 256 << 10, /* a larger shared buffer is freed after use */
     TURN_NS =
@@ -117,14 +118,19 @@ static void deadline_passed(struct conn *c, enum wait_kind kind) {
     }
 }
 
-/* After a peak of what clients held, its memory goes back to the system. */
-static void trim(struct http_server *s) {
+/* After a peak of what clients held, its memory goes back to the system. That takes 0.1 ms for a
+ * megabyte, and in another thread too it would stop every malloc; so it is done only now and then.
+ * True: it is due later. */
+static bool trim(struct http_server *s) {
     const uint64_t held = s->replies_bytes + s->bodies_bytes + s->heads_bytes +
                           (uint64_t)s->stats.connections * CONN_BYTES;
     if (held > s->peak_bytes) s->peak_bytes = held;
-    if (s->peak_bytes < TRIM_BYTES || held > s->peak_bytes / 4) return;
+    if (s->peak_bytes < TRIM_BYTES || held > s->peak_bytes / 4) return false;
+    if (s->trimmed_ms > 0 && now_ms(s) - s->trimmed_ms < TRIM_EVERY_MS) return true;
     s->peak_bytes = held;
+    s->trimmed_ms = now_ms(s);
     mem_trim();
+    return false;
 }
 
 static bool has_waits(const struct http_server *s) {
@@ -137,14 +143,14 @@ static bool has_waits(const struct http_server *s) {
  * connections that wait only when all queues are done. */
 void conns_sweep(uv_timer_t *timer) {
     struct http_server *s = timer->data;
-    trim(s);
+    const bool trims_later = trim(s);
     for (int kind = WAIT_NONE + 1; kind < WAIT_KINDS; kind++) {
         struct conn *c;
         while ((c = conn_at(s->waits[kind].first, LINK_WAIT)) &&
                now_ms(s) - c->wait_since_ms >= s->wait_ms[kind])
             deadline_passed(c, (enum wait_kind)kind);
     }
-    if (!has_waits(s)) uv_timer_stop(timer);
+    if (!has_waits(s) && !trims_later) uv_timer_stop(timer);
 }
 
 /* ---- reading ---- */

@@ -1,7 +1,9 @@
 /* Goal:   nobody holds a connection, a stream or memory by sending or reading a little now and
  *         then, on any protocol; a client that keeps the least rate is served, however long it
  *         takes.
- * Method: connections without sockets; the test moves the clock, and says what the kernel takes. */
+ * Method: connections without sockets; the test moves the clock, and says what the kernel takes.
+ *         Returning memory to the system is counted.
+ * wrap: mem_trim */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -104,6 +106,31 @@ static void test_a_bucket_loses_no_fraction(void **state) {
         for (int k = 0; k < 8; k++) (void)bucket_add(&b, 100 * SECOND, 10, 8);
         assert_true(bucket_add(&b, 100 * SECOND, 10, 8));
     }
+}
+
+static uint32_t trims;
+void __wrap_mem_trim(void);
+void __wrap_mem_trim(void) { trims++; }
+
+/* It stops all threads that need memory, so a client that fills and empties buffers cannot cause it
+ * all the time; and the last peak is returned also when no connection is left. */
+static void test_memory_goes_back_after_a_peak_but_not_all_the_time(void **state) {
+    (void)state;
+    struct fake f;
+    begin(&f);
+    trims = 0;
+    for (int i = 0; i < 40; i++) {
+        f.server->peak_bytes = 8 << 20;
+        fake_pass_ms(&f, SECOND / 2);
+    }
+    assert_in_range(trims, 8, 11); /* in 20 seconds */
+    fake_disconnect(&f);
+    const uint32_t before = trims;
+    f.server->peak_bytes = 8 << 20;
+    for (int i = 0; i < 5; i++) fake_pass_ms(&f, SECOND / 2);
+    assert_int_equal(trims, before + 1);
+    assert_true(f.server->peak_bytes < 1 << 20);
+    fake_deinit(&f);
 }
 
 /* New bytes (heartbeats, tokens) do not start the time again. */
@@ -462,6 +489,7 @@ int main(void) {
         cmocka_unit_test(test_a_reader_at_the_least_rate_gets_everything),
         cmocka_unit_test(test_a_kernel_queue_that_grows_is_no_progress),
         cmocka_unit_test(test_a_bucket_loses_no_fraction),
+        cmocka_unit_test(test_memory_goes_back_after_a_peak_but_not_all_the_time),
         cmocka_unit_test(test_heartbeats_do_not_keep_a_slow_reader),
         cmocka_unit_test(test_the_end_of_a_write_does_not_start_the_time_again),
         cmocka_unit_test(test_a_window_opened_byte_by_byte_resets_its_stream),
