@@ -459,10 +459,12 @@ static void test_statistics_report_who_waits_and_how_long(void **state) {
     assert_true(predicted_us > direct_us * 0.999999 && predicted_us < direct_us * 1.000001);
     assert_true(engine_stats(rig.engine).predicted_wait_us ==
                 engine_predict_wait_us(rig.engine, 512));
-    for (uint32_t i = 0; i < COUNT; i++) {
-        rig_run(&rig, r[i]);
-        request_unref(r[i]);
-    }
+    for (uint32_t i = 0; i < COUNT; i++) rig_run(&rig, r[i]);
+    for (uint32_t i = RUNNING; i < COUNT; i++) /* they were admitted when others had ended */
+        assert_true(r[i]->choices[0].admitted_us >= r[0]->choices[0].finished_us);
+    for (uint32_t i = 0; i < RUNNING; i++)
+        assert_true(r[i]->choices[0].admitted_us <= r[i]->choices[0].first_token_us);
+    for (uint32_t i = 0; i < COUNT; i++) request_unref(r[i]);
     sim_clock_advance(&rig.clock, 5000);
     assert_true(engine_liveness(rig.engine).quiet_us >= 5000);
     assert_int_equal(engine_liveness(rig.engine).stalled_us, 0);

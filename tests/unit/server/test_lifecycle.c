@@ -52,6 +52,7 @@ const char *__tsan_default_options(void) { return "atexit_sleep_ms=0"; }
 
 /* How the child's model behaves; set before the fork. */
 static enum { FINE, NEVER_LOADS, PASS_HANGS, PASS_IS_SLOW, PASS_AT_GATE } model_is;
+static int failing_steps;      /* the first so many passes fail */
 static bool writes_no_answers; /* in the pool */
 static bool has_gate;          /* for work in the pool */
 static const char *drain_s = "0.2";
@@ -119,6 +120,10 @@ enum status __wrap_cpu_program_submit(void *self, struct device_program *p, cons
     while (model_is == PASS_HANGS) sleep_ms(1000);
     if (model_is == PASS_IS_SLOW) sleep_ms(SLOW_PASS_MS);
     if (model_is == PASS_AT_GATE) wait_at_gate();
+    if (failing_steps > 0) {
+        failing_steps--;
+        return err_set(err, ST_DEVICE, "the device does not respond");
+    }
     return __real_cpu_program_submit(self, p, step, err);
 }
 
@@ -358,6 +363,46 @@ static void test_a_reload_while_a_model_loads_does_not_report_ready(void **state
     close(rig.manager);
 }
 
+/* ---- steps that fail ---- */
+
+static void start_failing(struct rig *rig, int steps) {
+    *rig = (struct rig){.manager = -1};
+    model_is = FINE;
+    failing_steps = steps;
+    start(rig, MODELS "llama");
+    failing_steps = 0;
+    await_status(rig, "/readyz", 200);
+}
+
+/* One step of one request. */
+static bool is_answered(const struct rig *rig, const char *status) {
+    char reply[REPLY_BYTES] = "";
+    int fd = send_request(rig, "POST", "/v1/completions", "{\"prompt\":[5],\"max_tokens\":1}");
+    ssize_t len = read(fd, reply, sizeof(reply) - 1);
+    close(fd);
+    return len > 0 && strstr(reply, status);
+}
+
+static void test_seven_failed_steps_in_a_row_fail_their_requests_only(void **state) {
+    (void)state;
+    struct rig rig;
+    start_failing(&rig, 7);
+    for (int i = 0; i < 7; i++) assert_true(is_answered(&rig, "HTTP/1.1 500 "));
+    sleep_ms(300); /* several looks at the engine */
+    assert_int_equal(status_of(&rig, "/livez"), 200);
+    assert_true(is_answered(&rig, "HTTP/1.1 200 "));
+    kill(rig.child, SIGTERM);
+    assert_int_equal(await_end(&rig), ST_OK);
+}
+
+static void test_eight_failed_steps_in_a_row_end_the_process(void **state) {
+    (void)state;
+    struct rig rig;
+    start_failing(&rig, 1000);
+    for (int i = 0; i < 8; i++) assert_true(is_answered(&rig, "HTTP/1.1 500 "));
+    assert_int_equal(await_end(&rig), ST_DEVICE);
+}
+
 /* ---- what is under way at a signal ---- */
 
 static char gate_body[LONG_BYTES + 256];
@@ -546,6 +591,8 @@ int main(void) {
         cmocka_unit_test(test_texts_that_exceed_the_embedders_queue_are_refused_at_once),
         cmocka_unit_test(test_texts_in_an_embedder_do_not_delay_the_end),
         cmocka_unit_test(test_an_answer_that_the_pool_does_not_write_is_an_error),
+        cmocka_unit_test(test_seven_failed_steps_in_a_row_fail_their_requests_only),
+        cmocka_unit_test(test_eight_failed_steps_in_a_row_end_the_process),
         cmocka_unit_test(test_requests_under_way_at_a_signal_are_answered),
         cmocka_unit_test(test_a_websocket_whose_message_is_read_at_a_signal_gets_a_reply),
         cmocka_unit_test(test_a_websocket_may_close_while_its_message_is_read),
