@@ -222,3 +222,20 @@ def test_responses_that_are_not_read_refuse_further_requests_of_their_key(model,
         assert b"unread_responses" not in read_until(socket_of_one, b"[DONE]")
         for sock in (socket_of_one, socket_of_two):
             sock.close()
+
+
+def test_no_heartbeats_are_queued_for_a_client_that_does_not_read(model):
+    """While its response waits, the number of queued bytes stays as it is."""
+    body = chat_of(max_tokens=4000, ignore_eos=True, logprobs=True, top_logprobs=20, stream=True)
+    with Server(model, *FAST, "--ping-s", "0.05") as server:
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(server.address)
+        sock.sendall(http_request("POST", "/v1/chat/completions", json.dumps(body).encode()))
+
+        def is_still():
+            before = server.metrics()["jitney:http_queued_bytes"]
+            time.sleep(0.3)  # of six heartbeats
+            return before > 0 and server.metrics()["jitney:http_queued_bytes"] == before
+        assert wait_until(is_still)
+        sock.close()
