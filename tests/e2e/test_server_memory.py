@@ -6,7 +6,9 @@ Method: small floods against `jitney serve` with a simulated runner; latencies, 
 
 import json
 import select
+import socket
 import subprocess
+import time
 
 import pytest
 
@@ -226,7 +228,7 @@ def test_responses_that_are_not_read_refuse_further_requests_of_their_key(model,
 
 def test_no_heartbeats_are_queued_for_a_client_that_does_not_read(model):
     """While its response waits, the number of queued bytes stays as it is."""
-    body = chat_of(max_tokens=4000, ignore_eos=True, logprobs=True, top_logprobs=20, stream=True)
+    body = chat_of(max_tokens=4000, n=12, ignore_eos=True, logprobs=True, stream=True)
     with Server(model, *FAST, "--ping-s", "0.05") as server:
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
