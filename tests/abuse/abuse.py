@@ -40,7 +40,6 @@ KEYS = "victim-key name=victim tenant=victim\n" \
        "operator-key name=operator tenant=operator admin\n"
 MEMORY_MAX = 256 << 20
 LIVEZ_S, SLACK_S = 0.1, 0.005
-AFTER_S = 5
 QUIET_PART = 4  # so many cases are measured for one percentile of quiet times
 COUNTED = ("http_bodies_bytes", "http_queued_bytes", "embeddings_bytes", "work_bytes", "work_items",
            "answers_under_way")
@@ -81,7 +80,7 @@ def make_certificate(folder):
 class Watched:
     """A server with keys, its quiet state, the clients that watch it, and the attacker's process."""
 
-    def __init__(self, model, *flags, program=JITNEY, tls=False, concurrent=64):
+    def __init__(self, model, *flags, program=JITNEY, tls=False, concurrent=64, nice=19):
         self.folder = tempfile.TemporaryDirectory()
         keys = Path(self.folder.name) / "keys"
         keys.write_text(KEYS.format(concurrent=concurrent))
@@ -93,7 +92,7 @@ class Watched:
         self.victim_of(CHAT).measure(20, 5)
         self.descriptors = self.server.descriptors()
         self.attacker = subprocess.Popen(
-            [sys.executable, HERE / "attacker.py", *map(str, self.server.address)],
+            [sys.executable, HERE / "attacker.py", *map(str, self.server.address), str(nice)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def victim_of(self, request):
@@ -178,7 +177,7 @@ def try_attack(watched, name, keyed, how):
                       last[0].removeprefix("ended").strip())
     if not last[0].startswith("ended"):
         outcome.problems.append("the attacker is broken; it says why")
-    if not wait_until(lambda: not watched.leftovers(), AFTER_S, 0.1):
+    if not wait_until(lambda: not watched.leftovers(), how.after_s, 0.1):
         outcome.problems.append("left over: " + ", ".join(watched.leftovers()))
     judge(outcome, victim, probe, how)
     return outcome
@@ -207,6 +206,7 @@ class How:
     policy: str = "chunked"
     tolerance: float = 1.0  # of the bars on time; more where the machine is shared
     first_wave_s: float = 0.3
+    after_s: float = 5.0  # within which nothing is left of the attack
 
 
 def cases(names, tls):

@@ -1,10 +1,10 @@
 """The attacker of tests/abuse: a process at nice 19, on 127.0.0.2, that sends at most 10 MB/s.
 
-usage: attacker.py HOST PORT
+usage: attacker.py HOST PORT NICE
 
-It reads one attack after the other from its standard input, as lines "NAME SECONDS FIRST_WAVE_S [KEY]". When the
-first wave of an attack is out it prints "begun". It runs the attack until SECONDS are over or a line
-"stop" comes, closes all its connections, and prints "ended", the statuses that it has read and their
+It reads one attack after the other from its standard input, as lines "NAME SECONDS FIRST_WAVE_S
+[KEY]". When the first wave of an attack is out, after FIRST_WAVE_S, it prints "begun". It runs the
+attack until SECONDS are over or a line "stop" comes, closes all its connections, and prints "ended", the statuses that it has read and their
 numbers; or "broken" if the attack has a mistake of its own, which it writes to its standard error.
 What the server does to its connections (closing them, refusing them, not reading) is no failure of
 the attacker: it tries again.
@@ -158,8 +158,11 @@ async def repeat(target, attack, stop, first_wave_s):
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(stop.wait(), max(0.1, target.until - time.monotonic()))
     target.until = 0
-    for task in tasks:
-        task.cancel()
+    pending = set(tasks)
+    while pending:  # wait_for may lose a cancellation: again until all have ended
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=0.2)
     ends = await asyncio.gather(*tasks, return_exceptions=True)
     return [end for end in ends if isinstance(end, Exception) and not isinstance(end, LEFT)]
 
@@ -193,7 +196,7 @@ async def main(host, port):
 
 if __name__ == "__main__":
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-    os.setpriority(os.PRIO_PROCESS, 0, 19)
+    os.setpriority(os.PRIO_PROCESS, 0, int(sys.argv[3]))
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(main(*sys.argv[1:3]))
     sys.stdout.flush()

