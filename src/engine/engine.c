@@ -50,6 +50,7 @@ struct engine {
     bool is_draining; /* no plan is made before all flights are collected (plan.wants_drain) */
     struct mailbox *mailbox;
     struct recorder *recorder;
+    int64_t target_us; /* step_target_ms */
     struct request_bounds bounds;
     struct cache_salts *salts;
     int32_t *ends; /* bounds.ends */
@@ -233,15 +234,14 @@ static void outbox_publish(struct engine *e, int64_t now_us) {
  * the times of two records never overlap. */
 static void record_step(struct engine *e, const struct flight *f, enum status st, int64_t now_us) {
     int64_t at_us = f->began_us > e->done_us ? f->began_us : e->done_us;
-    struct record_head head = {.step = atomic_load(&e->step_count),
-                               .at_us = at_us,
-                               .elapsed_us = now_us - at_us,
-                               .sched_us = f->sched_us,
-                               .submit_us = f->submit_us,
-                               .predicted_us = f->predicted_us,
-                               .target_us = (int64_t)(e->sched_options.knobs.step_target_ms * 1000),
-                               .available_blocks = kv_cache_available(sched_kv(e->sched))};
-    recorder_step(e->recorder, &head, &f->plan, &e->numbers.sched);
+    struct record_times times = {.step = atomic_load(&e->step_count),
+                                 .at_us = at_us,
+                                 .elapsed_us = now_us - at_us,
+                                 .sched_us = f->sched_us,
+                                 .submit_us = f->submit_us,
+                                 .predicted_us = f->predicted_us,
+                                 .target_us = e->target_us};
+    recorder_step(e->recorder, &times, &f->plan);
     atomic_fetch_add(&e->sched_us, f->sched_us);
     atomic_fetch_add(&e->step_us, now_us - at_us);
     atomic_fetch_add(&e->step_count, 1);
@@ -310,7 +310,8 @@ static int64_t real_us(const struct engine *e, int64_t now_us) {
 static int64_t predict_us(const struct engine *e, const struct plan *plan) {
     const struct cost_model *cost = sched_cost(e->sched);
     double us = cost_predict_us(cost, plan->token_count, plan->attended_tokens);
-    return (int64_t)(us + plan->moves.count * cost->per_move_us);
+    if (plan->moves.count > 0) us += plan->moves.count * cost->per_move_us;
+    return (int64_t)us;
 }
 
 /* Plan the next step and give it to the runner, also while another one is under way. False: there
@@ -381,7 +382,7 @@ enum status engine_step(struct engine *e, bool *did_work) {
         int64_t now_us = clock_now(e->clock);
         keep_numbers(e, NULL);
         outbox_publish(e, now_us);
-        if (e->flight_count == 0) recorder_flush(e->recorder, &e->numbers.sched, now_us);
+        if (e->flight_count == 0) recorder_flush(e->recorder, now_us);
     }
     atomic_store(&e->turn_us, clock_now(e->clock));
     atomic_store(&e->step_began_us, 0);
@@ -407,7 +408,7 @@ static void cancel_all(struct engine *e) {
                          FINISH_CANCELLED, now_us);
     keep_numbers(e, NULL);
     outbox_publish(e, now_us);
-    recorder_flush(e->recorder, &e->numbers.sched, now_us);
+    recorder_flush(e->recorder, now_us);
 }
 
 static void *engine_main(void *arg) {
@@ -467,7 +468,8 @@ static enum status create_parts(struct engine *e, const struct engine_options *o
                                         .ends = e->ends,
                                         .end_count = o->end_count};
     bool made = e->choices && e->ends && mailbox_create(&e->mailbox, sched_live_max(k)) == ST_OK &&
-                recorder_create(&e->recorder, o->record_bytes, k->max_seqs) == ST_OK;
+                recorder_create(&e->recorder, o->record_bytes, k->max_seqs, &e->numbers.sched,
+                                sched_kv(e->sched)) == ST_OK;
     if (made) recorder_set_policy(e->recorder, policy_place(o->sched.policy));
     for (uint32_t i = 0; i < FLIGHTS && made; i++)
         made = plan_init(&e->flights[i].plan, k->max_seqs, moves) == ST_OK;
@@ -480,6 +482,7 @@ enum status engine_create(struct engine **out, const struct engine_options *opti
     if (!e) return err_set(err, ST_NOMEM, "out of memory for an engine");
     e->clock = options->clock ? options->clock : &clock_real;
     e->sched_options = options->sched;
+    e->target_us = (int64_t)(options->sched.knobs.step_target_ms * 1000);
     pthread_mutex_init(&e->stats_lock, NULL);
     enum status st = create_parts(e, options, err);
     if (st == ST_OK)

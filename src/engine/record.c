@@ -7,7 +7,8 @@
  *     wrapped:      [0 ... write) ... [first ... end)
  *
  * A record is its head and then its lists, in the order of struct record_lists. All of them have
- * sizes that are multiples of 8. `marks` has the place of every MARK_EVERYth record, so that a
+ * sizes that are multiples of 8. The writer fills its next record in place, behind `write`, where
+ * no reader looks. `marks` has the place of every MARK_EVERYth record, so that a
  * reader finds any record with a few steps.
  */
 #include "engine/record.h"
@@ -20,6 +21,7 @@
 #include "base/mem.h"
 
 enum { MARK_EVERY = 64, ENTRY_BYTES_MAX = 48 };
+enum { ROOM_PART = 32 }; /* of the ring that is made free at a time */
 
 _Static_assert(sizeof(struct record_head) % 8 == 0, "records are aligned");
 _Static_assert(sizeof(struct record_row) == 24, "it is what most bytes of the ring are");
@@ -36,7 +38,8 @@ struct record_ring {
     size_t first, write, end; /* offsets; `end` only if it is wrapped */
     bool is_wrapped;
     struct record_span span;
-    uint64_t *marks; /* of record n * MARK_EVERY, at n % mark_count */
+    size_t room, room_wanted; /* the writer's: free bytes behind `write`, in one piece */
+    uint64_t *marks;          /* of record n * MARK_EVERY, at n % mark_count */
     size_t mark_count;
     struct record_seat *seats;
     uint32_t seat_count;
@@ -54,6 +57,8 @@ enum status record_ring_create(struct record_ring **out, size_t bytes, uint32_t 
     /* Of two, and of what is left free where a third one does not fit before the end. */
     size_t least = 3 * ring->record_max;
     ring->capacity = (bytes < least ? least : bytes) / 8 * 8;
+    ring->room_wanted = ring->capacity / ROOM_PART;
+    if (ring->room_wanted < ring->record_max) ring->room_wanted = ring->record_max;
     ring->mark_count = ring->capacity / sizeof(struct record_head) / MARK_EVERY + 2;
     ring->span = (struct record_span){1, 1};
     ring->seat_count = seats;
@@ -92,16 +97,17 @@ static void drop_first(struct record_ring *ring) {
     }
 }
 
-/* Room for `bytes` at ring->write: the oldest records are dropped. */
-static void make_room(struct record_ring *ring, size_t bytes) {
-    CHECK(bytes <= ring->record_max);
-    if (ring->write + bytes > ring->capacity) {
+/* Room for more records at ring->write: the oldest are dropped. */
+static void make_room(struct record_ring *ring) {
+    if (ring->write + ring->record_max > ring->capacity) {
         while (ring->is_wrapped) drop_first(ring); /* those behind `write` would be cut off */
         ring->end = ring->write;
         ring->write = 0;
         ring->is_wrapped = true;
     }
-    while (ring->is_wrapped && ring->first < ring->write + bytes) drop_first(ring);
+    size_t left = ring->capacity - ring->write;
+    ring->room = ring->room_wanted < left ? ring->room_wanted : left;
+    while (ring->is_wrapped && ring->first < ring->write + ring->room) drop_first(ring);
 }
 
 static void *put_list(void *to, const void *from, uint32_t count, size_t entry_bytes) {
@@ -109,20 +115,18 @@ static void *put_list(void *to, const void *from, uint32_t count, size_t entry_b
     return (char *)to + count * entry_bytes;
 }
 
-static void put_lists(void *to, const struct record_lists *l) {
-    to = put_list(to, l->rows, l->row_count, sizeof(l->rows[0]));
+/* Returns the end of the record. */
+static void *put_lists(struct record_head *h, void *to, const struct record_lists *l) {
+    h->wait_count = l->wait_count;
+    h->arrived_count = l->arrived_count;
+    h->admitted_count = l->admitted_count;
+    h->preempted_count = l->preempted_count;
+    h->ended_count = l->ended_count;
     to = put_list(to, l->waits, l->wait_count, sizeof(l->waits[0]));
     to = put_list(to, l->arrived, l->arrived_count, sizeof(l->arrived[0]));
     to = put_list(to, l->admitted, l->admitted_count, sizeof(l->admitted[0]));
     to = put_list(to, l->preempted, l->preempted_count, sizeof(l->preempted[0]));
-    put_list(to, l->ended, l->ended_count, sizeof(l->ended[0]));
-}
-
-static size_t bytes_of(const struct record_lists *l) {
-    return sizeof(struct record_head) + l->row_count * sizeof(l->rows[0]) +
-           l->wait_count * sizeof(l->waits[0]) + l->arrived_count * sizeof(l->arrived[0]) +
-           l->admitted_count * sizeof(l->admitted[0]) +
-           l->preempted_count * sizeof(l->preempted[0]) + l->ended_count * sizeof(l->ended[0]);
+    return put_list(to, l->ended, l->ended_count, sizeof(l->ended[0]));
 }
 
 static void leave_seat(struct record_ring *ring, uint32_t seat, uint64_t request, uint32_t choice) {
@@ -145,27 +149,32 @@ static void change_seats(struct record_ring *ring, const struct record_lists *l)
         leave_seat(ring, l->ended[i].seat, l->ended[i].request, l->ended[i].choice);
 }
 
-void record_push(struct record_ring *ring, const struct record_head *head,
-                 const struct record_lists *lists) {
-    size_t bytes = bytes_of(lists);
+struct record_head *record_begin(struct record_ring *ring) {
+    if (ring->room < ring->record_max) {
+        pthread_mutex_lock(&ring->lock);
+        make_room(ring);
+        pthread_mutex_unlock(&ring->lock);
+    }
+    return (struct record_head *)(void *)(ring->bytes + ring->write / 8);
+}
+
+void record_end(struct record_ring *ring, struct record_head *head,
+                const struct record_lists *others) {
+    void *end = record_rows(head) + head->row_count;
+    head->wait_count = head->arrived_count = head->admitted_count = 0;
+    head->preempted_count = head->ended_count = 0;
+    if (others) end = put_lists(head, end, others);
+    size_t bytes = (size_t)((char *)end - (char *)head);
+    CHECK(bytes <= ring->room);
+    head->bytes = (uint32_t)bytes;
     pthread_mutex_lock(&ring->lock);
-    make_room(ring, bytes);
-    struct record_head *to = (struct record_head *)(void *)(ring->bytes + ring->write / 8);
-    *to = *head;
-    to->number = ring->span.next++;
-    to->bytes = (uint32_t)bytes;
-    to->row_count = lists->row_count;
-    to->wait_count = lists->wait_count;
-    to->arrived_count = lists->arrived_count;
-    to->admitted_count = lists->admitted_count;
-    to->preempted_count = lists->preempted_count;
-    to->ended_count = lists->ended_count;
-    put_lists(to + 1, lists);
-    if (to->number % MARK_EVERY == 0)
-        ring->marks[to->number / MARK_EVERY % ring->mark_count] = ring->write;
+    head->number = ring->span.next++;
+    if (head->number % MARK_EVERY == 0)
+        ring->marks[head->number / MARK_EVERY % ring->mark_count] = ring->write;
     ring->write += bytes;
-    change_seats(ring, lists);
+    if (others) change_seats(ring, others);
     pthread_mutex_unlock(&ring->lock);
+    ring->room -= bytes;
 }
 
 /* ---- reading ---- */
@@ -271,10 +280,11 @@ static void put_step(const struct record *r, struct buf *out) {
                "\"running\":%u,\"waiting\":%u,\"free_blocks\":%u,\"moves\":%u,\"sched_us\":%lld,"
                "\"submit_us\":%lld,"
                "\"preempted\":[",
-               (long long)h->at_us, (long long)h->elapsed_us, (unsigned long long)h->step,
-               h->row_count, h->tokens, h->samples, h->prompts, h->running, h->waiting,
-               h->available_blocks, h->moves_in + h->moves_out + h->moves_copy,
-               (long long)h->sched_us, (long long)h->submit_us);
+               (long long)h->times.at_us, (long long)h->times.elapsed_us,
+               (unsigned long long)h->times.step, h->row_count, h->tokens, h->samples, h->prompts,
+               h->running, h->waiting, h->available_blocks,
+               h->moves_in + h->moves_out + h->moves_copy, (long long)h->times.sched_us,
+               (long long)h->times.submit_us);
     for (uint32_t i = 0; i < r->lists.preempted_count; i++) {
         const struct plan_preempted *p = &r->lists.preempted[i];
         buf_printf(out, "%s{\"request\":%llu,\"choice\":%u,\"why\":\"%s\",\"by\":\"%s\"}",
@@ -325,5 +335,6 @@ void record_verify(struct record_ring *ring) {
     }
     CHECK(at == ring->write);
     CHECK(!ring->is_wrapped || ring->write <= ring->first);
+    CHECK(ring->write + ring->room <= (ring->is_wrapped ? ring->first : ring->capacity));
     pthread_mutex_unlock(&ring->lock);
 }

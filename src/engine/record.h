@@ -5,7 +5,7 @@
  * has ended. Sequences that end or arrive while no step is made get a record without a step.
  * Records are numbered from 1 without gaps; a new one takes the place of the oldest.
  *
- *     engine thread:  record_push
+ *     engine thread:  record_begin, fill in, record_end
  *     any thread:     record_read -> copies of whole records -> record_next ... each of them
  *
  * Lifetime: as its engine. Thread: one thread writes; any thread reads, under the ring's lock,
@@ -51,25 +51,30 @@ struct record_ended {
     enum finish_reason why;
 };
 
-/* The numbers of a step. */
-struct record_head {
-    uint64_t number; /* of the record; set by record_push */
-    uint32_t bytes;  /* of the whole record; set by record_push */
-    bool has_step;   /* false: only lists of what has happened */
-    uint8_t policy;  /* its place in sched_policies */
-    uint64_t step;   /* steps before it */
+struct record_times {
+    uint64_t step; /* steps before it */
     int64_t at_us, elapsed_us, sched_us;
     int64_t submit_us; /* of depth 0 the whole step; of depth 1 the time until the device has it */
     int64_t predicted_us, target_us; /* by the cost model; step_target_ms, 0: none */
-    uint32_t tokens, samples;
-    uint32_t prompts; /* rows of more than one token */
+};
+
+/* The numbers of a step. */
+struct record_head {
+    uint64_t number; /* of the record; set by record_end */
+    uint32_t bytes;  /* of the whole record; set by record_end */
+    bool has_step;   /* false: only lists of what has happened */
+    uint8_t policy;  /* its place in sched_policies */
+    struct record_times times;
+    uint32_t tokens, samples; /* planned: those of dropped rows, which are not listed, included */
+    uint32_t prompts;         /* rows of more than one token */
     uint32_t running, waiting, swapped;
     uint32_t moves_in, moves_out, moves_copy;
-    uint32_t available_blocks; /* free or cached, of the group that has the fewest */
     /* Of the first KV group. */
+    uint32_t available_blocks; /* free, or cached and not kept by a hint */
     uint32_t used_blocks, shared_blocks, cached_blocks, free_blocks;
-    /* Entries of the lists; set by record_push. */
-    uint32_t row_count, wait_count, arrived_count, admitted_count, preempted_count, ended_count;
+    uint32_t row_count;
+    /* Entries of the other lists; set by record_end. */
+    uint32_t wait_count, arrived_count, admitted_count, preempted_count, ended_count;
 };
 
 /* A list and how many entries it has. */
@@ -93,8 +98,15 @@ struct record {
 enum status record_ring_create(struct record_ring **out, size_t bytes, uint32_t entries,
                                uint32_t seats);
 void record_ring_destroy(struct record_ring *ring); /* NULL is fine */
-void record_push(struct record_ring *ring, const struct record_head *head,
-                 const struct record_lists *lists);
+/* Begin the next record: its head, which the caller fills in, and its rows behind it. It can be
+ * begun again until record_end; readers see it after that. Takes the lock only now and then. */
+struct record_head *record_begin(struct record_ring *ring);
+static inline struct record_row *record_rows(struct record_head *head) {
+    return (struct record_row *)(void *)(head + 1);
+}
+/* head->row_count rows are filled in; the other lists are copied. NULL: they are empty. */
+void record_end(struct record_ring *ring, struct record_head *head,
+                const struct record_lists *others);
 
 /* The oldest record that is kept, and the number that the next one gets. */
 struct record_span {

@@ -173,11 +173,11 @@ static void put_ended(struct buf *out, const struct record_lists *l) {
 
 static void put_numbers(struct buf *out, const struct record_head *h) {
     put_member(out, "{\"step\":", (int64_t)h->number);
-    put_member(out, ",\"at_us\":", h->at_us);
-    put_member(out, ",\"us\":", h->elapsed_us);
-    put_member(out, ",\"predicted_us\":", h->predicted_us);
-    put_member(out, ",\"target_us\":", h->target_us);
-    put_member(out, ",\"sched_us\":", h->sched_us);
+    put_member(out, ",\"at_us\":", h->times.at_us);
+    put_member(out, ",\"us\":", h->times.elapsed_us);
+    put_member(out, ",\"predicted_us\":", h->times.predicted_us);
+    put_member(out, ",\"target_us\":", h->times.target_us);
+    put_member(out, ",\"sched_us\":", h->times.sched_us);
     buf_put_text(out, ",\"policy\":\"");
     buf_put_text(out, sched_policies[h->policy]->name);
     buf_put_char(out, '"');

@@ -15,19 +15,25 @@ enum {
 
 struct recorder {
     struct record_ring *ring;
+    const struct sched_stats *stats;
+    const struct kv_cache *kv;
     struct record_arrived arrived[HAPPENED_MAX];
     struct record_ended ended[HAPPENED_MAX];
     uint32_t arrived_count, ended_count;
     struct plan_admitted *admitted; /* of empty plans */
     uint32_t admitted_count, admitted_cap;
-    struct record_row *rows; /* of the plan that was applied */
-    uint32_t row_count;
-    struct record_head seen; /* counts of the last record, for one that is written in between */
+    struct record_head *open; /* the record of the plan that was applied; it has its rows */
+    uint32_t row_count, prompts;
+    struct record_row *rows; /* a copy of them, while another record is written before it */
+    uint8_t policy;
 };
 
-enum status recorder_create(struct recorder **out, size_t bytes, uint32_t max_seqs) {
+enum status recorder_create(struct recorder **out, size_t bytes, uint32_t max_seqs,
+                            const struct sched_stats *stats, const struct kv_cache *kv) {
     struct recorder *r = mem_zalloc(sizeof(*r));
     if (!r) return ST_NOMEM;
+    r->stats = stats;
+    r->kv = kv;
     r->admitted_cap = 2 * PLAN_ADMITTED_PARTS * max_seqs;
     r->admitted = mem_zalloc_array(r->admitted_cap, sizeof(r->admitted[0]));
     r->rows = mem_zalloc_array(max_seqs, sizeof(r->rows[0]));
@@ -57,10 +63,24 @@ struct record_ring *recorder_ring(const struct recorder *r) {
 
 void recorder_set_policy(struct recorder *r, uint32_t place) {
     CHECK(place <= UINT8_MAX);
-    r->seen.policy = (uint8_t)place;
+    r->policy = (uint8_t)place;
 }
 
 /* ---- what happens ---- */
+
+/* All numbers but those of a plan. */
+static void put_head(const struct recorder *r, struct record_head *h) {
+    const struct kv_pool_stats *g = &r->stats->kv.groups[0];
+    uint32_t shared = kv_cache_shared(r->kv);
+    h->policy = r->policy;
+    h->swapped = r->stats->swapped;
+    h->used_blocks = g->held_count - shared;
+    h->shared_blocks = shared;
+    h->cached_blocks = g->cached_count + g->kept_count;
+    h->free_blocks = g->free_count;
+    h->available_blocks = g->free_count + g->cached_count;
+    h->moves_in = h->moves_out = h->moves_copy = 0;
+}
 
 /* A record of what has happened so far, without a step. */
 static void push_happened(struct recorder *r, int64_t now_us) {
@@ -70,9 +90,18 @@ static void push_happened(struct recorder *r, int64_t now_us) {
                                  .admitted_count = r->admitted_count,
                                  .ended = r->ended,
                                  .ended_count = r->ended_count};
-    r->seen.at_us = now_us;
-    record_push(r->ring, &r->seen, &lists);
+    /* This record takes the place of one that has its rows already. */
+    if (r->open) memcpy(r->rows, record_rows(r->open), r->row_count * sizeof(r->rows[0]));
+    struct record_head *h = record_begin(r->ring);
+    *h = (struct record_head){.times = {.at_us = now_us}};
+    put_head(r, h);
+    h->running = r->stats->running;
+    h->waiting = r->stats->waiting;
+    record_end(r->ring, h, &lists);
     r->arrived_count = r->admitted_count = r->ended_count = 0;
+    if (!r->open) return;
+    r->open = record_begin(r->ring);
+    memcpy(record_rows(r->open), r->rows, r->row_count * sizeof(r->rows[0]));
 }
 
 void recorder_arrived(struct recorder *r, const struct choice *c) {
@@ -106,39 +135,35 @@ static void add_admitted(struct recorder *r, const struct plan *plan) {
 
 void recorder_empty_plan(struct recorder *r, const struct plan *plan) {
     if (plan->admitted_count == 0) return;
-    if (r->admitted_count > r->admitted_cap / 2 - plan->admitted_count)
-        push_happened(r, r->seen.at_us);
+    if (r->admitted_count > r->admitted_cap / 2 - plan->admitted_count) push_happened(r, 0);
     add_admitted(r, plan);
 }
 
 /* ---- records ---- */
 
 void recorder_rows(struct recorder *r, const struct sched *s, const struct plan *plan) {
-    uint32_t count = 0;
+    struct record_head *h = record_begin(r->ring);
+    struct record_row *to = record_rows(h);
+    uint32_t prompts = 0;
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct plan_row *row = &plan->rows[i];
         if (row->is_dropped) continue;
         const struct sched_seq *seq = sched_seq_at(s, row->seq);
-        r->rows[count++] = (struct record_row){.request = seq->request,
-                                               .tenant = seq->tenant,
-                                               .first = row->first,
-                                               .count = row->count,
-                                               .seat = (uint16_t)seq->seat,
-                                               .choice = (uint8_t)seq->choice,
-                                               .samples = row->samples};
+        *to++ = (struct record_row){.request = seq->request,
+                                    .tenant = seq->tenant,
+                                    .first = row->first,
+                                    .count = row->count,
+                                    .seat = (uint16_t)seq->seat,
+                                    .choice = (uint8_t)seq->choice,
+                                    .samples = row->samples};
+        prompts += row->count > 1;
     }
-    r->row_count = count;
+    r->row_count = (uint32_t)(to - record_rows(h));
+    r->prompts = prompts;
+    r->open = h;
 }
 
-static void count_rows(struct record_head *h, const struct recorder *r) {
-    for (uint32_t i = 0; i < r->row_count; i++) {
-        h->tokens += r->rows[i].count;
-        h->samples += r->rows[i].samples;
-        h->prompts += r->rows[i].count > 1;
-    }
-}
-
-static void count_moves(struct record_head *h, const struct kv_moves *moves) {
+static void put_moves(struct record_head *h, const struct kv_moves *moves) {
     for (uint32_t i = 0; i < moves->count; i++) {
         enum kv_move_kind kind = moves->list[i].kind;
         h->moves_in += kind == KV_MOVE_IN;
@@ -147,29 +172,11 @@ static void count_moves(struct record_head *h, const struct kv_moves *moves) {
     }
 }
 
-static void count_blocks(struct record_head *h, const struct sched_stats *stats) {
-    const struct kv_pool_stats *g = &stats->kv.groups[0];
-    h->used_blocks = g->held_count - g->shared_count;
-    h->shared_blocks = g->shared_count;
-    h->cached_blocks = g->cached_count + g->kept_count;
-    h->free_blocks = g->free_count;
-    h->swapped = stats->swapped;
-}
-
-void recorder_step(struct recorder *r, struct record_head *head, const struct plan *plan,
-                   const struct sched_stats *stats) {
-    head->has_step = true;
-    head->policy = r->seen.policy;
-    head->running = plan->running_count;
-    head->waiting = plan->waiting_count;
-    count_rows(head, r);
-    count_moves(head, &plan->moves);
-    count_blocks(head, stats);
+/* All lists but the rows. */
+static struct record_lists lists_of(struct recorder *r, const struct plan *plan) {
     if (r->admitted_count > 0) add_admitted(r, plan);
     bool has_own = r->admitted_count > 0;
-    struct record_lists lists = {.rows = r->rows,
-                                 .row_count = r->row_count,
-                                 .waits = plan->waits,
+    return (struct record_lists){.waits = plan->waits,
                                  .wait_count = plan->wait_count,
                                  .arrived = r->arrived,
                                  .arrived_count = r->arrived_count,
@@ -180,14 +187,35 @@ void recorder_step(struct recorder *r, struct record_head *head, const struct pl
                                  .preempted_count = plan->preempted_count,
                                  .ended = r->ended,
                                  .ended_count = r->ended_count};
-    record_push(r->ring, head, &lists);
-    r->arrived_count = r->admitted_count = r->ended_count = r->row_count = 0;
 }
 
-void recorder_flush(struct recorder *r, const struct sched_stats *stats, int64_t now_us) {
-    if (r->arrived_count + r->admitted_count + r->ended_count == 0) return;
-    r->seen.running = stats->running;
-    r->seen.waiting = stats->waiting;
-    count_blocks(&r->seen, stats);
-    push_happened(r, now_us);
+static bool has_lists(const struct recorder *r, const struct plan *plan) {
+    return r->arrived_count | r->admitted_count | r->ended_count | plan->wait_count |
+           plan->admitted_count | plan->preempted_count;
+}
+
+void recorder_step(struct recorder *r, const struct record_times *times, const struct plan *plan) {
+    struct record_head *h = r->open;
+    put_head(r, h);
+    h->has_step = true;
+    h->times = *times;
+    h->row_count = r->row_count;
+    h->prompts = r->prompts;
+    h->tokens = plan->token_count;
+    h->samples = plan->sample_count;
+    h->running = plan->running_count;
+    h->waiting = plan->waiting_count;
+    put_moves(h, &plan->moves);
+    r->open = NULL;
+    if (!has_lists(r, plan)) {
+        record_end(r->ring, h, NULL);
+        return;
+    }
+    struct record_lists lists = lists_of(r, plan);
+    record_end(r->ring, h, &lists);
+    r->arrived_count = r->admitted_count = r->ended_count = 0;
+}
+
+void recorder_flush(struct recorder *r, int64_t now_us) {
+    if (r->arrived_count + r->admitted_count + r->ended_count > 0) push_happened(r, now_us);
 }

@@ -24,8 +24,9 @@ struct sched;
 struct sched_event;
 struct sched_stats;
 
-/* `bytes` of the ring; 0: a MiB. */
-enum status recorder_create(struct recorder **out, size_t bytes, uint32_t max_seqs);
+/* `bytes` of the ring; 0: a MiB. `stats` are the engine thread's, as of the last step. */
+enum status recorder_create(struct recorder **out, size_t bytes, uint32_t max_seqs,
+                            const struct sched_stats *stats, const struct kv_cache *kv);
 void recorder_destroy(struct recorder *r); /* NULL is fine */
 struct record_ring *recorder_ring(const struct recorder *r);
 
@@ -37,10 +38,8 @@ void recorder_ended(struct recorder *r, const struct choice *c, uint32_t generat
 void recorder_empty_plan(struct recorder *r, const struct plan *plan);
 
 void recorder_rows(struct recorder *r, const struct sched *s, const struct plan *plan);
-/* `head` has the times; the counts are filled in. */
-void recorder_step(struct recorder *r, struct record_head *head, const struct plan *plan,
-                   const struct sched_stats *stats);
-void recorder_flush(struct recorder *r, const struct sched_stats *stats, int64_t now_us);
+void recorder_step(struct recorder *r, const struct record_times *times, const struct plan *plan);
+void recorder_flush(struct recorder *r, int64_t now_us);
 void recorder_set_policy(struct recorder *r, uint32_t place); /* in sched_policies */
 
 #endif

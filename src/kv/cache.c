@@ -249,6 +249,8 @@ bool kv_seq_is_swapped_out(const struct kv_cache *c, kv_seq s) {
     return kv_open_state(c, s)->is_swapped_out;
 }
 
+uint32_t kv_cache_shared(const struct kv_cache *c) { return kv_pool_shared(c->groups[0].pool); }
+
 struct kv_cache_stats kv_cache_stats(const struct kv_cache *c) {
     struct kv_cache_stats stats = {.lookup_tokens = c->lookup_tokens, .hit_tokens = c->hit_tokens};
     for (uint32_t i = 0; i < c->options.group_count; i++) {

@@ -130,6 +130,7 @@ struct kv_cache_stats {
     uint64_t evicted_blocks;
 };
 struct kv_cache_stats kv_cache_stats(const struct kv_cache *c);
+uint32_t kv_cache_shared(const struct kv_cache *c); /* blocks of the first group, held by several */
 
 /* CHECK all: every block's references equal its appearances in tables; the index points only at
  * keyed blocks with that key; promises belong to open sequences; no block of one salt in a

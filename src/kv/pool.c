@@ -276,10 +276,11 @@ struct kv_pool_stats kv_pool_stats(const struct kv_pool *pool) {
         .held_count = pool->block_count - idle_count,
         .cached_count = pool->cached_count,
         .kept_count = pool->kept_count,
-        .shared_count = pool->shared_count,
         .touched_count = pool->touched_count,
     };
 }
+
+uint32_t kv_pool_shared(const struct kv_pool *pool) { return pool->shared_count; }
 
 /* ---- invariants ---- */
 

@@ -41,7 +41,6 @@ typedef void kv_evict_fn(void *ctx, kv_block block);
 
 struct kv_pool_stats {
     uint32_t free_count, held_count, cached_count, kept_count;
-    uint32_t shared_count;  /* of held_count, those with two references or more */
     uint32_t touched_count; /* blocks that were ever taken */
 };
 
@@ -75,6 +74,7 @@ uint32_t kv_pool_keep_room(const struct kv_pool *pool); /* how many more may bec
 void kv_pool_expire(struct kv_pool *pool, int64_t now_us);
 
 struct kv_pool_stats kv_pool_stats(const struct kv_pool *pool);
+uint32_t kv_pool_shared(const struct kv_pool *pool); /* HELD blocks with two references or more */
 
 /* CHECK every invariant above. Visits every block: for tests only. */
 void kv_pool_verify(const struct kv_pool *pool);

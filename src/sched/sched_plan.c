@@ -350,6 +350,6 @@ void sched_plan(struct sched *s, int64_t now_us, struct plan *plan) {
     sort_rows(&p);
     plan->waiting_count = s->by_arrival.count + s->forking_count;
     plan->running_count = s->running_count;
-    sched_note_queue(&p);
+    if (s->queue.count + s->forking_count + s->notes.started_count > 0) sched_note_queue(&p);
     add_under_way(&p);
 }

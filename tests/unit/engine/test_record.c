@@ -24,6 +24,15 @@ static struct record_ring *ring_of(size_t bytes) {
     return ring;
 }
 
+static void push_lists(struct record_ring *ring, const struct record_head *head,
+                       const struct record_lists *l) {
+    struct record_head *to = record_begin(ring);
+    *to = *head;
+    to->row_count = l->row_count;
+    if (l->row_count > 0) memcpy(record_rows(to), l->rows, l->row_count * sizeof(l->rows[0]));
+    record_end(ring, to, l);
+}
+
 /* Record `number` with lists whose lengths follow from `lengths`. */
 static void push(struct record_ring *ring, uint64_t number, uint32_t lengths) {
     struct record_row rows[ENTRIES] = {0};
@@ -53,15 +62,16 @@ static void push(struct record_ring *ring, uint64_t number, uint32_t lengths) {
         preempted[i] = (struct plan_preempted){.request = number, .choice = i, .seat = SEAT_NONE};
         ended[i] = (struct record_ended){.request = number, .choice = i, .seat = SEAT_NONE};
     }
-    record_push(ring, &(struct record_head){.has_step = true, .step = number, .tokens = lengths},
-                &l);
+    push_lists(
+        ring, &(struct record_head){.has_step = true, .times = {.step = number}, .tokens = lengths},
+        &l);
 }
 
 static void check(const struct record *r, uint64_t number) {
     uint32_t lengths = r->head->tokens;
     const struct record_lists *l = &r->lists;
     assert_int_equal(r->head->number, number);
-    assert_int_equal(r->head->step, number);
+    assert_int_equal(r->head->times.step, number);
     assert_int_equal(l->row_count, lengths % 20);
     assert_int_equal(l->wait_count, lengths / 20 % 4);
     assert_int_equal(l->ended_count, lengths / 5120 % 4);
@@ -162,7 +172,7 @@ static void test_seats_are_those_after_the_newest_record(void **state) {
     struct record_head head = {.has_step = true};
     struct plan_admitted in[] = {{.request = 7, .choice = 1, .tenant = 3, .seat = 2},
                                  {.request = 8, .seat = 5}};
-    record_push(ring, &head, &(struct record_lists){.admitted = in, .admitted_count = 2});
+    push_lists(ring, &head, &(struct record_lists){.admitted = in, .admitted_count = 2});
     record_seats(ring, seats);
     assert_int_equal(seats[2].request, 7);
     assert_int_equal(seats[2].tenant, 3);
@@ -171,18 +181,18 @@ static void test_seats_are_those_after_the_newest_record(void **state) {
     struct plan_preempted out = {.request = 8, .seat = 5};
     struct plan_admitted next[] = {{.request = 9, .seat = 5}, {.request = 10, .seat = 2}};
     struct record_ended ended = {.request = 7, .choice = 1, .seat = 2};
-    record_push(ring, &head,
-                &(struct record_lists){.preempted = &out,
-                                       .preempted_count = 1,
-                                       .admitted = next,
-                                       .admitted_count = 2,
-                                       .ended = &ended,
-                                       .ended_count = 1});
+    push_lists(ring, &head,
+               &(struct record_lists){.preempted = &out,
+                                      .preempted_count = 1,
+                                      .admitted = next,
+                                      .admitted_count = 2,
+                                      .ended = &ended,
+                                      .ended_count = 1});
     record_seats(ring, seats);
     assert_int_equal(seats[5].request, 9);
     assert_int_equal(seats[2].request, 10);
     struct record_ended last = {.request = 9, .seat = 5};
-    record_push(ring, &head, &(struct record_lists){.ended = &last, .ended_count = 1});
+    push_lists(ring, &head, &(struct record_lists){.ended = &last, .ended_count = 1});
     record_seats(ring, seats);
     assert_int_equal(seats[5].request, 0);
     record_ring_destroy(ring);
@@ -233,13 +243,13 @@ static void test_the_trace_is_json_with_what_ran(void **state) {
     struct plan_preempted preempted[] = {
         {.request = 9, .why = PREEMPT_POLICY, .seat = SEAT_NONE},
         {.request = 8, .choice = 1, .swapped = true, .seat = SEAT_NONE}};
-    struct record_head head = {.has_step = true, .step = 5, .at_us = 1005, .elapsed_us = 50};
-    head.submit_us = 4;
+    struct record_head head = {
+        .has_step = true, .times = {.step = 5, .at_us = 1005, .elapsed_us = 50, .submit_us = 4}};
     head.tokens = 15;
     head.moves_in = 2;
     head.moves_copy = 1;
-    record_push(ring, &head, &(struct record_lists){.preempted = preempted, .preempted_count = 2});
-    record_push(ring, &(struct record_head){.has_step = false}, &(struct record_lists){0});
+    push_lists(ring, &head, &(struct record_lists){.preempted = preempted, .preempted_count = 2});
+    push_lists(ring, &(struct record_head){.has_step = false}, &(struct record_lists){0});
     struct json *doc = json_of(ring, &text);
     assert_int_equal(json_count(doc), 1); /* the second has no step */
     const struct json *step = json_at(doc, 0);
