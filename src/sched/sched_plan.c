@@ -191,17 +191,14 @@ static seq_idx queue_front(struct planning *p) {
     while (p->is_admitting) {
         seq_idx i = heap_top(&s->queue);
         if (i == SEQ_NONE) break;
-        if (s->slots[i].preempted_in == s->plan_number && s->running_count > 0) {
-            sched_stop_admitting(p, WAIT_POLICY);
-            break;
-        }
+        if (s->slots[i].preempted_in == s->plan_number && s->running_count > 0) break;
         if (p->rekeyed == REKEY_MAX) return i;
         int64_t key = seq_at(s, i)->key;
         sched_rekey(s, i);
         if (seq_at(s, i)->key <= key) return i;
         p->rekeyed++;
     }
-    p->is_admitting = false;
+    sched_stop_admitting(p, WAIT_POLICY); /* the first was preempted, or there is none */
     return SEQ_NONE;
 }
 

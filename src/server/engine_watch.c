@@ -32,9 +32,8 @@ struct watcher {
     struct http_request *http;
     struct served_model *model;
     struct record_cursor cursor;
-    bool is_live;    /* it has reached the newest record */
-    bool is_waiting; /* for the client to read */
-    bool was_slow;
+    bool is_live;  /* it has reached the newest record */
+    bool was_slow; /* since it was last sent records, bytes have waited for its client */
     uint64_t written_ms;
     struct list_link in_watch;
 };
@@ -135,8 +134,13 @@ static bool make_piece(struct engine_watch *w, const struct watcher *t) {
 static void flush(struct watcher *t) {
     http_stream_flush(t->http->x);
     t->written_ms = uv_now(&t->watch->server->loop);
-    t->is_waiting = http_backlog(t->http->x) > BACKLOG_BYTES;
-    t->was_slow |= t->is_waiting;
+}
+
+/* Has the client still to read what it was sent? */
+static bool is_waiting(struct watcher *t) {
+    bool is = http_backlog(t->http->x) > BACKLOG_BYTES;
+    t->was_slow |= is;
+    return is;
 }
 
 static void forget(struct watcher *t) {
@@ -182,7 +186,8 @@ static void skip_if_behind(struct watcher *t, const struct record_span *span) {
 /* Sends what is new, within limits; *has_more: there is more to send now. False: out of memory. */
 static bool send_new(struct watcher *t, bool *has_more) {
     struct engine_watch *w = t->watch;
-    for (uint32_t n = 0; n < PIECES_A_TURN && !t->is_waiting; n++) {
+    for (uint32_t n = 0; n < PIECES_A_TURN; n++) {
+        if (is_waiting(t)) return true;
         struct record_span span = record_span(engine_records(t->model->engine));
         if (t->cursor.next == span.next) {
             t->is_live = true;
@@ -197,12 +202,12 @@ static bool send_new(struct watcher *t, bool *has_more) {
         }
         flush(t);
     }
-    *has_more |= !t->is_waiting;
+    *has_more = true;
     return true;
 }
 
 static void ping(struct watcher *t, uint64_t now_ms) {
-    if (t->is_waiting || now_ms - t->written_ms < PING_MS) return;
+    if (now_ms - t->written_ms < PING_MS || is_waiting(t)) return;
     http_stream_put(t->http->x, STR(": idle\n\n"));
     flush(t);
 }
@@ -223,11 +228,6 @@ static void on_turn(uv_timer_t *timer) {
 }
 
 static void on_gone(struct http_request *req) { forget(req->owner); }
-
-static void on_writable(struct http_request *req) {
-    struct watcher *t = req->owner;
-    t->is_waiting = false; /* the next turn of the timer sends more */
-}
 
 /* ---- entry points ---- */
 
@@ -274,7 +274,6 @@ void engine_watch_add(struct engine_watch *w, struct http_request *req, struct s
     *t = (struct watcher){.watch = w, .http = req, .model = m, .cursor = {.next = from}};
     req->owner = t;
     req->on_gone = on_gone;
-    req->on_writable = on_writable;
     list_push_last(&w->watchers, &t->in_watch);
     respond_begin(req, &response);
     put_hello(t);

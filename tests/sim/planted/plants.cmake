@@ -181,8 +181,8 @@ plant("a sequence that waits for a prefix does not notice that it is there" sche
         s->epoch++;]==])
 
 plant("a plan that preempts all sequences admits none" sched/sched_plan.c
-[==[if (s->slots[i].preempted_in == s->plan_number && s->running_count > 0) {]==]
-[==[if (s->slots[i].preempted_in == s->plan_number && (PLANT || s->running_count > 0)) {]==])
+[==[if (s->slots[i].preempted_in == s->plan_number && s->running_count > 0) break;]==]
+[==[if (s->slots[i].preempted_in == s->plan_number && (PLANT || s->running_count > 0)) break;]==])
 
 # ---- scheduler: ends and events ----
 
