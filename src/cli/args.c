@@ -40,8 +40,15 @@ static const struct flag flag_model = {
     .help = "Model: a name in the cache, a GGUF file or a Hugging Face folder. It may also be the "
             "first argument."};
 
+static const struct flag flag_model_only = {
+    .name = "model",
+    .letter = 'm',
+    .kind = FLAG_TEXT,
+    .value = "MODEL",
+    .help = "Model: a name in the cache, a GGUF file or a Hugging Face folder."};
+
 const struct flag *flag_at(const struct command *c, uint32_t i) {
-    if (c->takes_model && i-- == 0) return &flag_model;
+    if (c->takes_model && i-- == 0) return c->model_by_flag ? &flag_model_only : &flag_model;
     for (uint32_t g = 0; g < FLAG_GROUPS_MAX && c->groups[g]; g++)
         for (const struct flag *f = c->groups[g]; f->name; f++)
             if (i-- == 0) return f;
@@ -155,7 +162,7 @@ static enum exit_code take_flag(struct args *a, const struct flag *f, const char
     enum exit_code code = value ? check_value(a->command, f, value, err) : EXIT_FINE;
     if (code != EXIT_FINE) return code;
     if (f == &flag_help) a->wants_help = true;
-    if (f == &flag_model) a->model = value;
+    if (f == &flag_model || f == &flag_model_only) a->model = value;
     a->given[a->given_count++] = (struct given){f, value};
     return EXIT_FINE;
 }
@@ -219,7 +226,7 @@ static enum exit_code parse_words(struct args *a, int argc, char **argv, struct 
 /* The model may be the first operand; the rest must not be more than the command takes. */
 static enum exit_code settle_operands(struct args *a, struct err *err) {
     const struct command *c = a->command;
-    if (c->takes_model && !a->model && a->operand_count > 0) {
+    if (c->takes_model && !c->model_by_flag && !a->model && a->operand_count > 0) {
         a->model = a->operands[0];
         a->operand_count--;
         memmove(a->operands, a->operands + 1, a->operand_count * sizeof(a->operands[0]));

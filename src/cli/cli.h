@@ -22,9 +22,10 @@
 #include "base/status.h"
 #include "base/str.h"
 
-/* The codes of sysexits.h, which scripts rely on. */
+/* The codes of sysexits.h, which scripts rely on, and 1 as grep uses it. */
 enum exit_code {
     EXIT_FINE = 0,
+    EXIT_REJECTED = 1,     /* the answer to the question is no        */
     EXIT_USAGE = 64,       /* a flag or argument is wrong            */
     EXIT_BAD = 65,         /* the input data is damaged              */
     EXIT_MISSING = 66,     /* an input file or model does not exist  */
@@ -79,6 +80,7 @@ struct command {
     const char *(*section)(uint32_t i);
     bool takes_model;      /* -m MODEL or the first operand, see args_model()               */
     bool model_optional;   /* the command runs without a model, too                         */
+    bool model_by_flag;    /* the model is given with -m only                               */
     uint32_t operands_max; /* besides the model                                             */
     enum exit_code (*run)(const struct args *args, struct err *err);
 };

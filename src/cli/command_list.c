@@ -14,6 +14,7 @@ extern const struct command cmd_inspect;
 extern const struct command cmd_tokenize;
 extern const struct command cmd_detokenize;
 extern const struct command cmd_template;
+extern const struct command cmd_grammar;
 extern const struct command cmd_pull;
 extern const struct command cmd_list;
 extern const struct command cmd_rm;
@@ -21,8 +22,8 @@ extern const struct command cmd_health;
 extern const struct command cmd_completion;
 
 const struct command *const commands[] = {
-    &cmd_serve,    &cmd_chat,       &cmd_generate,   &cmd_embed, &cmd_perplexity,
-    &cmd_profile,  &cmd_replay,     &cmd_bench,      &cmd_knobs, &cmd_inspect,
-    &cmd_tokenize, &cmd_detokenize, &cmd_template,   &cmd_pull,  &cmd_list,
-    &cmd_rm,       &cmd_health,     &cmd_completion, NULL,
+    &cmd_serve,    &cmd_chat,       &cmd_generate, &cmd_embed,      &cmd_perplexity,
+    &cmd_profile,  &cmd_replay,     &cmd_bench,    &cmd_knobs,      &cmd_inspect,
+    &cmd_tokenize, &cmd_detokenize, &cmd_template, &cmd_grammar,    &cmd_pull,
+    &cmd_list,     &cmd_rm,         &cmd_health,   &cmd_completion, NULL,
 };

@@ -1,0 +1,210 @@
+/* grammar/expr_step.c - derivatives of expressions, and whether anything matches.
+ *
+ * The derivative of an expression by a byte matches the rests of those texts that begin with the
+ * byte. Recursion goes as deep as the expression is high, which expr_intern bounds.
+ */
+#include "base/check.h"
+#include "base/mem.h"
+#include "grammar/budget.h"
+#include "grammar/expr.h"
+#include "grammar/expr_int.h"
+
+enum { SEARCH_MAX = 3000, SEARCH_MULTIPLE_MAX = 200, ROW_BYTES = 256 };
+
+static expr_id step_literal(struct expr_pool *p, struct expr e, uint8_t byte) {
+    if ((uint8_t)p->bytes[e.a] != byte) return EXPR_NONE;
+    if (e.b == 2) {
+        uint8_t last = (uint8_t)p->bytes[e.a + 1];
+        return expr_range(p, last, last);
+    }
+    return expr_intern(p,
+                       (struct expr){.kind = EX_LITERAL, .a = e.a + 1, .b = e.b - 1, .height = 1});
+}
+
+/* Digits before the point, the point, at most `scale` digits that count, then zeros. */
+static expr_id step_multiple(struct expr_pool *p, struct expr e, uint8_t byte) {
+    if (byte == '.' && e.d == 0) {
+        e.d = 1;
+        return expr_multiple_at(p, e);
+    }
+    if (byte < '0' || byte > '9') return EXPR_NONE;
+    uint32_t digit = byte - '0';
+    if (e.d == 1 + e.c) return digit ? EXPR_NONE : expr_multiple_at(p, e);
+    e.b = (uint32_t)(((uint64_t)e.b * 10 + digit) % e.a);
+    if (e.d) e.d++;
+    return expr_multiple_at(p, e);
+}
+
+static expr_id step_list(struct expr_pool *p, struct expr e, uint8_t byte) {
+    expr_id all = e.kind == EX_OR ? EXPR_NONE : EXPR_ANY;
+    expr_id few[8];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < e.b; i++) {
+        expr_id d = expr_step(p, p->lists[e.a + i], byte);
+        if (e.kind == EX_AND) {
+            if (d == EXPR_NONE) return EXPR_NONE;
+            all = expr_and(p, all, d);
+        } else if (d != EXPR_NONE) {
+            few[count++] = d;
+            if (count < 8) continue;
+            all = expr_or(p, all, expr_or_all(p, few, count));
+            count = 0;
+        }
+    }
+    return count ? expr_or(p, all, expr_or_all(p, few, count)) : all;
+}
+
+static expr_id derive(struct expr_pool *p, expr_id id, uint8_t byte) {
+    const struct expr e = p->exprs[id];
+    switch ((enum expr_kind)e.kind) {
+    case EX_NONE:
+    case EX_EMPTY:
+        return EXPR_NONE;
+    case EX_SET:
+        return byte_set_has(&p->sets[e.a], byte) ? EXPR_EMPTY : EXPR_NONE;
+    case EX_LITERAL:
+        return step_literal(p, e, byte);
+    case EX_CONCAT: {
+        expr_id first = expr_concat(p, expr_step(p, e.a, byte), e.b);
+        if (!p->exprs[e.a].matches_empty) return first;
+        return expr_or(p, first, expr_step(p, e.b, byte));
+    }
+    case EX_OR:
+    case EX_AND:
+        return step_list(p, e, byte);
+    case EX_NOT:
+        return expr_not(p, expr_step(p, e.a, byte));
+    case EX_REPEAT: {
+        expr_id first = expr_step(p, e.a, byte);
+        if (first == EXPR_NONE) return EXPR_NONE;
+        uint32_t min = e.b ? e.b - 1 : 0, max = e.c == EXPR_NO_MAX ? e.c : e.c - 1;
+        return expr_concat(p, first, expr_repeat(p, e.a, min, max));
+    }
+    case EX_MULTIPLE:
+        return step_multiple(p, e, byte);
+    }
+    CHECK(false);
+    return EXPR_NONE;
+}
+
+/* The transition without the question whether it leads anywhere. */
+static expr_id step_raw(struct expr_pool *p, expr_id id, uint8_t byte) {
+    const struct expr *e = &p->exprs[id];
+    if (e->kind <= EX_LITERAL || e->has_multiple) return derive(p, id, byte);
+    if (e->row && e->row[byte]) return e->row[byte] - 1;
+    expr_id next = derive(p, id, byte);
+    if (p->budget->status != ST_OK) return EXPR_NONE;
+    if (!p->exprs[id].row) {
+        expr_id *row = budget_zalloc(p->budget, ROW_BYTES, sizeof(*row));
+        if (!row) return EXPR_NONE;
+        p->exprs[id].row = row;
+    }
+    p->exprs[id].row[byte] = next + 1;
+    return next;
+}
+
+void expr_mark_classes(const struct expr_pool *p, expr_id id, struct byte_set *marks) {
+    const struct expr *e = &p->exprs[id];
+    switch ((enum expr_kind)e->kind) {
+    case EX_NONE:
+    case EX_EMPTY:
+        return;
+    case EX_SET: {
+        const struct byte_set *s = &p->sets[e->a];
+        for (int i = 0; i < 4; i++) {
+            uint64_t below = s->bits[i] << 1 | (i ? s->bits[i - 1] >> 63 : s->bits[0] & 1);
+            marks->bits[i] |= s->bits[i] ^ below;
+        }
+        return;
+    }
+    case EX_LITERAL: {
+        uint8_t first = (uint8_t)p->bytes[e->a];
+        byte_set_add(marks, first, first);
+        if (first < 255) byte_set_add(marks, (uint8_t)(first + 1), (uint8_t)(first + 1));
+        return;
+    }
+    case EX_CONCAT:
+        expr_mark_classes(p, e->a, marks);
+        if (p->exprs[e->a].matches_empty) expr_mark_classes(p, e->b, marks);
+        return;
+    case EX_OR:
+    case EX_AND:
+        for (uint32_t i = 0; i < e->b; i++) expr_mark_classes(p, p->lists[e->a + i], marks);
+        return;
+    case EX_NOT:
+    case EX_REPEAT:
+        expr_mark_classes(p, e->a, marks);
+        return;
+    case EX_MULTIPLE:
+        byte_set_add(marks, '.', '9' + 1);
+        return;
+    }
+}
+
+/* A breadth-first search for an expression that matches the empty text. */
+struct search {
+    expr_id *found;
+    uint32_t *from; /* index in `found` of the one that led here */
+    uint32_t count, cap, from_cap;
+};
+
+static bool put_found(struct expr_pool *p, struct search *s, expr_id e, uint32_t from) {
+    for (uint32_t i = 0; i < s->count; i++)
+        if (s->found[i] == e) return true;
+    if (!budget_grow(p->budget, (void **)&s->found, &s->cap, s->count + 1, sizeof(e))) return false;
+    if (!budget_grow(p->budget, (void **)&s->from, &s->from_cap, s->count + 1, sizeof(from)))
+        return false;
+    s->found[s->count] = e;
+    s->from[s->count++] = from;
+    return true;
+}
+
+static bool is_surely_alive(const struct expr *e) {
+    return e->matches_empty || e->life == LIFE_ALIVE || (!e->is_boolean && e->kind != EX_NONE);
+}
+
+/* Adds the successors of found[at]. Returns the index of one that is alive, or UINT32_MAX. */
+static uint32_t expand(struct expr_pool *p, struct search *s, uint32_t at) {
+    struct byte_set marks = {{1, 0, 0, 0}};
+    expr_mark_classes(p, s->found[at], &marks);
+    for (uint32_t b = 0; b < ROW_BYTES; b++) {
+        if (!byte_set_has(&marks, (uint8_t)b)) continue;
+        expr_id next = step_raw(p, s->found[at], (uint8_t)b);
+        if (p->exprs[next].life == LIFE_DEAD) continue;
+        uint32_t before = s->count;
+        if (!put_found(p, s, next, at)) return UINT32_MAX;
+        if (s->count > before && is_surely_alive(&p->exprs[next])) return before;
+    }
+    return UINT32_MAX;
+}
+
+bool expr_is_alive(struct expr_pool *p, expr_id e) {
+    if (p->exprs[e].life == LIFE_DEAD) return false;
+    if (is_surely_alive(&p->exprs[e])) return true;
+    struct search s = {0};
+    uint32_t at = 0, alive = UINT32_MAX;
+    const uint32_t most = p->exprs[e].has_multiple ? SEARCH_MULTIPLE_MAX : SEARCH_MAX;
+    put_found(p, &s, e, 0);
+    for (; at < s.count && alive == UINT32_MAX && s.count < most; at++) alive = expand(p, &s, at);
+    bool exhausted = alive == UINT32_MAX && at == s.count && p->budget->status == ST_OK;
+    for (uint32_t i = 0; i < s.count && exhausted; i++) p->exprs[s.found[i]].life = LIFE_DEAD;
+    for (uint32_t i = alive; alive != UINT32_MAX; i = s.from[i]) {
+        p->exprs[s.found[i]].life = LIFE_ALIVE;
+        if (i == 0) break;
+    }
+    p->budget->bytes -= s.cap * sizeof(*s.found) + s.from_cap * sizeof(*s.from);
+    mem_free(s.found);
+    mem_free(s.from);
+    return !exhausted;
+}
+
+expr_id expr_step(struct expr_pool *p, expr_id e, uint8_t byte) {
+    if (p->budget->status != ST_OK) return EXPR_NONE;
+    return step_raw(p, e, byte);
+}
+
+bool expr_matches(struct expr_pool *p, expr_id e, struct str text) {
+    for (size_t i = 0; i < text.len && e != EXPR_NONE; i++)
+        e = expr_step(p, e, (uint8_t)text.ptr[i]);
+    return expr_matches_empty(p, e);
+}

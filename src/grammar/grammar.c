@@ -1,0 +1,143 @@
+/* grammar/grammar.c - compiling: the budget, the choice of the compiler, what is refused. */
+#include "grammar/grammar.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "grammar/grammar_int.h"
+#include "grammar/regex.h"
+
+enum {
+    DEFAULT_TIME_US = 2000000,
+    DEFAULT_BYTES = 64 << 20,
+    DEFAULT_STATES = 1 << 20,
+    CHOICES_MAX = 1000000,
+};
+
+enum status refuse(struct compiler *c, const char *path, const char *fmt, ...) {
+    if (c->why->err.text[0]) return ST_BAD; /* the first reason stands */
+    va_list args;
+    va_start(args, fmt);
+    char text[ERR_TEXT_BYTES];
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    str_store(str_of(path), c->why->path, sizeof(c->why->path));
+    return err_set(&c->why->err, ST_BAD, "%s", text);
+}
+
+static enum status budget_sentence(const struct budget *b, struct err *err) {
+    if (b->status == ST_NOMEM) return err_set(err, ST_NOMEM, "grammar: out of memory");
+    if (b->status == ST_CANCELLED) return err_set(err, ST_CANCELLED, "grammar: cancelled");
+    if (b->status != ST_FULL) return ST_OK;
+    return err_set(err, ST_FULL,
+                   "grammar: more %s than its budget allows; simplify the schema or grammar, or "
+                   "raise the limit",
+                   b->limit);
+}
+
+static struct budget budget_of(const struct grammar_options *o) {
+    const struct clock *clock = o->clock ? o->clock : &clock_real;
+    return (struct budget){
+        .bytes_max = o->bytes_max ? o->bytes_max : DEFAULT_BYTES,
+        .states_max = o->states_max ? o->states_max : DEFAULT_STATES,
+        .clock = clock,
+        .deadline_us = clock_now(clock) + (o->time_us ? o->time_us : DEFAULT_TIME_US),
+        .cancelled = o->cancelled,
+        .cancelled_ctx = o->cancelled_ctx,
+    };
+}
+
+static enum status compile_kind(struct compiler *c, enum grammar_kind kind, struct str source) {
+    switch (kind) {
+    case GRAMMAR_JSON:
+        return compile_json_object(c);
+    case GRAMMAR_SCHEMA:
+        return compile_schema(c, source);
+    case GRAMMAR_REGEX:
+        return compile_regex(c, source);
+    case GRAMMAR_CHOICE:
+        return compile_choice(c, source);
+    }
+    return refuse(c, "", "unknown kind of grammar");
+}
+
+enum status grammar_compile(struct str source, const struct grammar_options *options,
+                            struct grammar **out, struct grammar_refusal *why) {
+    *why = (struct grammar_refusal){0};
+    struct grammar *g = mem_zalloc(sizeof(*g));
+    if (!g) return err_set(&why->err, ST_NOMEM, "grammar: out of memory");
+    g->budget = budget_of(options);
+    struct compiler c = {.g = g, .whitespace = options->whitespace, .why = why};
+    enum status st = ST_OK;
+    g->exprs = expr_pool_create(&g->budget);
+    if (g->exprs && rules_init(&g->rules, g->exprs, &g->budget))
+        st = compile_kind(&c, options->kind, source);
+    if (g->budget.status == ST_OK && st == ST_OK) {
+        rules_finish(&g->rules);
+        tables_start(g);
+    }
+    if (g->budget.status != ST_OK) st = budget_sentence(&g->budget, &why->err);
+    g->budget.clock = NULL; /* the time is that of compiling only */
+    g->budget.cancelled = NULL;
+    if (st == ST_OK)
+        *out = g;
+    else
+        grammar_destroy(g);
+    return st;
+}
+
+void grammar_destroy(struct grammar *g) {
+    if (!g) return;
+    tables_deinit(&g->tables);
+    rules_deinit(&g->rules);
+    expr_pool_destroy(g->exprs);
+    mem_free(g);
+}
+
+bool grammar_is_empty(const struct grammar *g) { return g->first == 0; }
+uint32_t grammar_states(const struct grammar *g) { return g->tables.state_count; }
+size_t grammar_bytes(const struct grammar *g) { return g->budget.bytes; }
+
+enum status grammar_status(const struct grammar *g, struct err *err) {
+    return budget_sentence(&g->budget, err);
+}
+
+enum status compile_choice(struct compiler *c, struct str source) {
+    const struct json_limits limits = {
+        .bytes_max = 64 << 20, .depth_max = 2, .values_max = CHOICES_MAX + 1};
+    struct json *doc = NULL;
+    struct err err = {0};
+    enum status st = json_parse(source, &limits, &doc, &err);
+    if (st != ST_OK) return refuse(c, "", "the list of choices is not JSON: %s", err.text);
+    uint32_t count = (uint32_t)json_count(doc);
+    struct str *texts = budget_zalloc(&c->g->budget, count + 1, sizeof(*texts));
+    if (json_kind(doc) != JS_LIST || count == 0)
+        st = refuse(c, "", "choices: expected a list of at least one text");
+    for (uint32_t i = 0; i < count && st == ST_OK && texts; i++) {
+        texts[i] = json_str(json_at(doc, i));
+        if (json_kind(json_at(doc, i)) == JS_TEXT) continue;
+        char path[32];
+        snprintf(path, sizeof(path), "/%u", i);
+        st = refuse(c, path, "choices: expected a text");
+    }
+    if (st == ST_OK && texts) {
+        expr_id e = expr_choice(c->g->exprs, texts, count);
+        c->g->root = rules_read(&c->g->rules, e, RULE_END);
+    }
+    mem_free(texts);
+    json_destroy(doc);
+    return st;
+}
+
+enum status compile_regex(struct compiler *c, struct str source) {
+    struct err err = {0};
+    expr_id e = EXPR_NONE;
+    enum status st = regex_whole(c->g->exprs, source, false, &e, &err);
+    if (st != ST_OK) return refuse(c, "", "%s", err.text);
+    c->g->root = rules_read(&c->g->rules, e, RULE_END);
+    return ST_OK;
+}

@@ -1,0 +1,104 @@
+/* grammar/grammar.h - what an answer may be: schemas, regular expressions and grammars as masks.
+ *
+ * A source (JSON Schema, regular expression, list of choices) is compiled to one form:
+ * context-free rules whose terminals are regular expressions over bytes. A matcher is a position in
+ * the texts that the rules allow. It says which tokens may come next, whether the text may end
+ * here, and which bytes are the only ones possible.
+ *
+ *     source --grammar_compile--> grammar --matcher_init--> matcher --matcher_accept--> ...
+ *                                            tokens --vocabulary_create--> matcher_mask
+ *
+ * A source is kept exactly or refused; nothing in it is ignored. Compiling and matching charge one
+ * budget; what would pass it fails with a sentence, and only this grammar is affected.
+ *
+ * Lifetime: create, use, destroy; matchers end before their grammar. Thread: one at a time per
+ * grammar, since matching extends its tables. A vocabulary may be shared between threads.
+ */
+#ifndef GRAMMAR_GRAMMAR_H
+#define GRAMMAR_GRAMMAR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/str.h"
+
+struct clock;
+struct grammar;    /* opaque */
+struct vocabulary; /* opaque */
+
+enum grammar_kind {
+    GRAMMAR_JSON,   /* any JSON object; the source is not read                      */
+    GRAMMAR_SCHEMA, /* JSON Schema: a JSON document                                 */
+    GRAMMAR_REGEX,  /* ECMA 262, matches the whole answer                           */
+    GRAMMAR_CHOICE, /* a JSON list of texts                                         */
+};
+
+struct grammar_options {
+    enum grammar_kind kind;
+    bool whitespace;     /* JSON: allow blanks, tabs and line ends between tokens; else compact */
+    int64_t time_us;     /* of compiling; 0: the default, 2 s                                   */
+    size_t bytes_max;    /* of all tables, in use too; 0: the default, 64 MiB                   */
+    uint32_t states_max; /* of each automaton; 0: the default */
+    const struct clock *clock;    /* NULL: the machine's */
+    bool (*cancelled)(void *ctx); /* may be NULL; true ends compiling with ST_CANCELLED */
+    void *cancelled_ctx;
+};
+
+enum { GRAMMAR_PATH_BYTES = 256 };
+
+/* Why a source was refused: the place, as a JSON pointer ("#/properties/a") or "line 3", and a
+ * sentence. Paths that are longer are cut at their end. */
+struct grammar_refusal {
+    char path[GRAMMAR_PATH_BYTES];
+    struct err err;
+};
+
+/* ST_BAD: the source is wrong or cannot be kept exactly; ST_FULL: it passes the budget; `why` says
+ * where. A source that no text satisfies compiles; see grammar_is_empty. */
+enum status grammar_compile(struct str source, const struct grammar_options *options,
+                            struct grammar **out, struct grammar_refusal *why);
+void grammar_destroy(struct grammar *g); /* NULL is fine */
+
+bool grammar_is_empty(const struct grammar *g); /* no text satisfies it */
+uint32_t grammar_states(const struct grammar *g);
+size_t grammar_bytes(const struct grammar *g);
+
+/* A position; a value, 16 bytes. Copies are positions of their own and cost nothing, so a caller
+ * that may have to go back keeps one for each token. */
+struct matcher {
+    struct grammar *grammar;
+    uint32_t state;
+};
+
+struct matcher matcher_init(struct grammar *g);
+
+/* Advance by `bytes`. False: they cannot follow here; the matcher is unchanged and *accepted, if
+ * not NULL, says how many bytes could. After a failure of the budget nothing can follow; see
+ * grammar_status. */
+bool matcher_accept(struct matcher *m, struct str bytes, size_t *accepted);
+bool matcher_is_complete(const struct matcher *m); /* the text may end here */
+
+/* Whether something may follow. A complete text that nothing follows is at its end. */
+bool matcher_may_continue(const struct matcher *m);
+
+/* The bytes that must follow, up to `max`: each is the only possibility and the text may not end
+ * before it. Returns how many were written. Does not advance. */
+size_t matcher_forced(const struct matcher *m, char *out, size_t max);
+
+/* Set bit `id` of `allowed` (vocabulary_words words of 64 bits) for each token that may follow, and
+ * clear the others. Tokens without bytes, among them all ends, are never allowed: the caller adds
+ * the end where matcher_is_complete. On a failure of the budget nothing is allowed. */
+void matcher_mask(struct matcher *m, const struct vocabulary *v, uint64_t *allowed);
+
+/* ST_OK, or why matching has failed since: ST_FULL or ST_NOMEM, with a sentence. */
+enum status grammar_status(const struct grammar *g, struct err *err);
+
+/* The bytes of each token, by id; empty ones are special tokens. The table is copied. */
+enum status vocabulary_create(const struct str *tokens, uint32_t count, struct vocabulary **out);
+void vocabulary_destroy(struct vocabulary *v); /* NULL is fine */
+uint32_t vocabulary_count(const struct vocabulary *v);
+uint32_t vocabulary_words(const struct vocabulary *v); /* 64-bit words of a mask */
+
+#endif

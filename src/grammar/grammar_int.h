@@ -1,0 +1,88 @@
+/* grammar/grammar_int.h - the parts of a grammar, shared by its compilers and its matcher. */
+#ifndef GRAMMAR_GRAMMAR_INT_H
+#define GRAMMAR_GRAMMAR_INT_H
+
+#include "grammar/budget.h"
+#include "grammar/expr.h"
+#include "grammar/grammar.h"
+#include "grammar/rules.h"
+
+/* One way to go on: the rest of an expression, then what the stack says. */
+struct thread_at {
+    expr_id expr;
+    uint32_t stack; /* 0: the whole text ends behind the expression */
+};
+
+/* What follows when an expression or a called rule ends. Equal stacks have the same number. */
+struct stack_entry {
+    rule_id rule;
+    uint32_t below; /* 0: nothing */
+};
+
+/* A set of threads. State 0 is the dead one: nothing can follow, and the text is not whole. */
+struct state {
+    uint32_t start, count; /* in `threads`, sorted */
+    bool complete;         /* the text may end here */
+    uint32_t *row;         /* the state after each byte; NULL before it is asked for */
+    uint64_t *mask;        /* of mask_vocabulary, or NULL */
+};
+
+/* A hash table of numbers that are stored elsewhere: 1 + number, 0 free. */
+struct number_table {
+    uint32_t *slots;
+    uint32_t slot_count, used;
+};
+
+struct tables {
+    struct stack_entry *stacks;
+    uint32_t stack_count, stack_cap;
+    struct number_table stack_table;
+    struct state *states;
+    uint32_t state_count, state_cap;
+    struct number_table state_table;
+    struct thread_at *threads;
+    uint32_t thread_count, thread_cap;
+    /* Scratch of one step: the set that is being built, and rules that have to be followed. */
+    struct thread_at *building;
+    uint32_t building_count, building_cap;
+    struct stack_entry *pending, *followed;
+    uint32_t pending_count, pending_cap, followed_count, followed_cap;
+    struct number_table followed_table;
+    bool complete;
+    const struct vocabulary *mask_vocabulary;
+    size_t mask_bytes; /* of all remembered masks */
+};
+
+struct grammar {
+    struct budget budget;
+    struct expr_pool *exprs;
+    struct rules rules;
+    rule_id root;
+    uint32_t first; /* the state before the first byte */
+    struct tables tables;
+};
+
+/* The source of a compile and where its refusal goes. */
+struct compiler {
+    struct grammar *g;
+    bool whitespace;
+    struct grammar_refusal *why;
+};
+
+/* Refuse at `path`; returns ST_BAD. */
+enum status refuse(struct compiler *c, const char *path, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Each sets g->root. */
+enum status compile_schema(struct compiler *c, struct str source);
+enum status compile_json_object(struct compiler *c);
+enum status compile_regex(struct compiler *c, struct str source);
+enum status compile_choice(struct compiler *c, struct str source);
+
+/* Make the first state; afterwards the tables grow by themselves. */
+void tables_start(struct grammar *g);
+void tables_deinit(struct tables *t);
+/* The states after each byte; NULL when the budget has failed. */
+const uint32_t *state_row(struct grammar *g, uint32_t state);
+
+#endif

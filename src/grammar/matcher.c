@@ -1,0 +1,122 @@
+/* grammar/matcher.c - positions in a grammar's texts, and the masks of what may follow.
+ *
+ * A mask is one walk over the tree of tokens, in which the state at each depth is known. It is
+ * remembered with the state, as far as the budget allows: half of its bytes at most.
+ */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "grammar/grammar.h"
+#include "grammar/grammar_int.h"
+#include "grammar/vocabulary.h"
+
+struct matcher matcher_init(struct grammar *g) {
+    return (struct matcher){.grammar = g, .state = g->first};
+}
+
+bool matcher_accept(struct matcher *m, struct str bytes, size_t *accepted) {
+    uint32_t state = m->state;
+    size_t i = 0;
+    for (; i < bytes.len; i++) {
+        const uint32_t *row = state_row(m->grammar, state);
+        if (!row || row[(uint8_t)bytes.ptr[i]] == 0) break;
+        state = row[(uint8_t)bytes.ptr[i]];
+    }
+    if (accepted) *accepted = i;
+    if (i < bytes.len) return false;
+    m->state = state;
+    return true;
+}
+
+bool matcher_is_complete(const struct matcher *m) {
+    return m->grammar->tables.states[m->state].complete;
+}
+
+bool matcher_may_continue(const struct matcher *m) {
+    return m->grammar->tables.states[m->state].count > 0;
+}
+
+/* The only byte that may follow, or -1. */
+static int only_byte(struct grammar *g, uint32_t state) {
+    const uint32_t *row = state_row(g, state);
+    int only = -1;
+    for (int b = 0; row && b < 256; b++) {
+        if (!row[b]) continue;
+        if (only >= 0) return -1;
+        only = b;
+    }
+    return only;
+}
+
+size_t matcher_forced(const struct matcher *m, char *out, size_t max) {
+    struct grammar *g = m->grammar;
+    uint32_t state = m->state;
+    size_t len = 0;
+    while (len < max && !g->tables.states[state].complete) {
+        int byte = only_byte(g, state);
+        if (byte < 0) break;
+        out[len++] = (char)byte;
+        state = g->tables.states[state].row[byte];
+    }
+    return len;
+}
+
+static void allow(const struct vocabulary *v, uint32_t token, uint64_t *allowed) {
+    for (; token != TOKEN_ABSENT; token = v->next_alike[token])
+        allowed[token >> 6] |= UINT64_C(1) << (token & 63);
+}
+
+/* false: the budget has failed. */
+static bool walk(struct grammar *g, uint32_t from, const struct vocabulary *v, uint64_t *allowed) {
+    const uint32_t
+        *rows[VOCABULARY_TOKEN_BYTES_MAX + 1]; /* by depth: of the state before the byte */
+    rows[0] = state_row(g, from);
+    if (!rows[0]) return false;
+    for (uint32_t i = 0; i < v->node_count;) {
+        const struct vocabulary_node node = v->nodes[i];
+        uint32_t next = rows[node.depth][node.byte];
+        if (next == 0) {
+            i = node.end;
+            continue;
+        }
+        if (node.token != TOKEN_ABSENT) allow(v, node.token, allowed);
+        i++;
+        if (node.end == i) continue;
+        const uint32_t *row = g->tables.states[next].row;
+        if (!row) row = state_row(g, next);
+        if (!row) return false;
+        rows[node.depth + 1] = row;
+    }
+    return true;
+}
+
+static void remember(struct grammar *g, uint32_t state, const struct vocabulary *v,
+                     const uint64_t *mask) {
+    struct tables *t = &g->tables;
+    size_t bytes = vocabulary_words(v) * sizeof(*mask);
+    if (!t->mask_vocabulary) t->mask_vocabulary = v;
+    if (t->mask_vocabulary != v || t->mask_bytes + bytes > g->budget.bytes_max / 2) return;
+    if (bytes > g->budget.bytes_max - g->budget.bytes) return;
+    uint64_t *copy = mem_alloc(bytes);
+    if (!copy) return;
+    memcpy(copy, mask, bytes);
+    t->states[state].mask = copy;
+    t->mask_bytes += bytes;
+    g->budget.bytes += bytes;
+}
+
+void matcher_mask(struct matcher *m, const struct vocabulary *v, uint64_t *allowed) {
+    struct grammar *g = m->grammar;
+    size_t bytes = vocabulary_words(v) * sizeof(*allowed);
+    const uint64_t *known = g->tables.states[m->state].mask;
+    if (known && g->tables.mask_vocabulary == v) {
+        memcpy(allowed, known, bytes);
+        return;
+    }
+    memset(allowed, 0, bytes);
+    if (walk(g, m->state, v, allowed))
+        remember(g, m->state, v, allowed);
+    else
+        memset(allowed, 0, bytes);
+}

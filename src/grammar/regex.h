@@ -1,0 +1,28 @@
+/* grammar/regex.h - regular expressions as ECMA 262 writes them, as expressions over bytes.
+ *
+ * Look-around, back-references, word boundaries and flags are refused: they are not regular, or
+ * not exact here.
+ *
+ * Thread: the caller's.
+ */
+#ifndef GRAMMAR_REGEX_H
+#define GRAMMAR_REGEX_H
+
+#include "base/status.h"
+#include "base/str.h"
+#include "grammar/chars.h"
+#include "grammar/expr.h"
+
+/* Texts that match as a whole. ^ and $ may stand at the ends only. */
+enum status regex_whole(struct expr_pool *p, struct str source, bool fold_case, expr_id *out,
+                        struct err *err);
+
+/* JSON strings, with their quotes, in whose text the expression is found somewhere. */
+enum status regex_search_json(struct expr_pool *p, struct str source, expr_id *out,
+                              struct err *err);
+
+/* The set of characters that a class in brackets names; `at` is behind the opening bracket and is
+ * moved behind the closing one. For GBNF, which shares the notation. */
+enum status regex_class(struct str source, size_t *at, struct code_set *out, struct err *err);
+
+#endif

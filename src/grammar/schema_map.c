@@ -1,0 +1,326 @@
+/* grammar/schema_map.c - objects: named properties in the order of the schema, then others.
+ *
+ * The rule of a place in an object is the next named property and the number of properties so far.
+ * Behind the named ones come others in any order; names that are required without being described
+ * are among these, and which of them have come is part of the place.
+ *
+ * The names of others fall into classes by the patterns that match them; each class has its own
+ * schema for the value. A name that occurs twice is one property to a reader, so a number of others
+ * is never relied on where it has to reach a minimum above one.
+ */
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "grammar/chars.h"
+#include "grammar/regex.h"
+#include "grammar/schema_int.h"
+
+enum { PATTERNS_MAX = 6, TRACKED_MAX = 5, PLACES_MAX = 200000 };
+
+struct property {
+    struct str name; /* borrowed from a schema; NUL-terminated */
+    bool required;
+};
+
+struct pattern {
+    uint32_t term; /* that it belongs to */
+    expr_id expr;  /* names that it matches, with their quotes */
+    const struct json *schema;
+};
+
+/* Names that one subset of the patterns matches. */
+struct other_class {
+    expr_id key;
+    rule_id value;
+};
+
+struct map_spec {
+    const struct conjunction *what;
+    struct map *by_name; /* name to its index */
+    struct property *list;
+    uint32_t count, cap;
+    uint32_t described; /* the first ones; those behind are only required */
+    uint32_t tracked;   /* of these, how many may come in any order */
+    struct pattern patterns[PATTERNS_MAX];
+    uint32_t pattern_count;
+    expr_id names; /* that propertyNames allows; EXPR_ANY */
+    uint32_t min, max;
+    struct other_class others[1 << PATTERNS_MAX];
+    uint32_t other_count;
+};
+
+static enum status add_name(struct schema *s, struct map_spec *m, struct str name, bool required) {
+    struct budget *b = &s->c->g->budget;
+    uint32_t at = 0;
+    if (map_find(m->by_name, name, &at)) {
+        m->list[at].required |= required;
+        return ST_OK;
+    }
+    if (m->count >= PROPERTIES_MAX)
+        return schema_refuse(s, m->what->terms[0].schema, "more than %d properties",
+                             PROPERTIES_MAX);
+    if (!budget_grow(b, (void **)&m->list, &m->cap, m->count + 1, sizeof(*m->list)))
+        return b->status;
+    m->list[m->count] = (struct property){name, required};
+    if (map_put(m->by_name, name, m->count++) != ST_OK) b->status = ST_NOMEM;
+    return b->status;
+}
+
+static enum status search_pattern(struct schema *s, const struct json *at, struct str source,
+                                  expr_id *out) {
+    struct err err = {0};
+    enum status st = regex_search_json(s->exprs, source, out, &err);
+    return st == ST_OK ? ST_OK : schema_refuse(s, at, "%s", err.text);
+}
+
+static enum status read_patterns(struct schema *s, struct map_spec *m, uint32_t term) {
+    const struct json *schema = m->what->terms[term].schema;
+    const struct json *map = json_get(schema, "patternProperties");
+    for (struct json_iter i = json_iter_first(map); json_iter_ok(&i); json_iter_next(&i)) {
+        if (m->pattern_count == PATTERNS_MAX)
+            return schema_refuse(s, schema, "more than %d patternProperties for one object",
+                                 PATTERNS_MAX);
+        struct pattern *p = &m->patterns[m->pattern_count++];
+        *p = (struct pattern){.term = term, .schema = i.value};
+        TRY(search_pattern(s, schema, i.key, &p->expr));
+    }
+    return ST_OK;
+}
+
+static enum status read_term(struct schema *s, struct map_spec *m, uint32_t term) {
+    const struct json *schema = m->what->terms[term].schema, *names;
+    const struct json *properties = json_get(schema, "properties");
+    uint32_t low = 0, high = EXPR_NO_MAX;
+    if (properties && json_kind(properties) != JS_MAP)
+        return schema_refuse(s, schema, "properties: expected an object");
+    /* The names of a const object are required, so they are added behind the others. */
+    bool is_described = !json_get(schema, "\x01"
+                                          "any order");
+    for (struct json_iter i = json_iter_first(properties); is_described && json_iter_ok(&i);
+         json_iter_next(&i))
+        TRY(add_name(s, m, i.key, false));
+    TRY(read_patterns(s, m, term));
+    TRY(count_keyword(s, schema, "minProperties", &low));
+    TRY(count_keyword(s, schema, "maxProperties", &high));
+    if (low > m->min) m->min = low;
+    if (high < m->max) m->max = high;
+    names = json_get(schema, "propertyNames");
+    if (!names || s->draft <= 4) return ST_OK;
+    struct conjunction one = {.count = 1, .terms = {{names, TERM_ALL, 0}}};
+    expr_id e = EXPR_NONE;
+    TRY(text_language(s, &one, 0, &e));
+    m->names = expr_and(s->exprs, m->names, expr_and(s->exprs, e, s->text_canonical));
+    return ST_OK;
+}
+
+static enum status read_required(struct schema *s, struct map_spec *m, const struct json *schema) {
+    const struct json *required = json_get(schema, "required");
+    if (required && json_kind(required) == JS_BOOL && s->draft <= 4) return ST_OK; /* draft 3 */
+    if (required && json_kind(required) != JS_LIST)
+        return schema_refuse(s, schema, "required: expected a list of names");
+    for (size_t i = 0; i < json_count(required); i++) {
+        if (json_kind(json_at(required, i)) != JS_TEXT)
+            return schema_refuse(s, schema, "required: expected a list of names");
+        TRY(add_name(s, m, json_str(json_at(required, i)), true));
+    }
+    return ST_OK;
+}
+
+static enum status read_spec(struct schema *s, struct map_spec *m) {
+    for (uint32_t i = 0; i < m->what->count; i++)
+        if (m->what->terms[i].kind == TERM_LOCAL) TRY(read_term(s, m, i));
+    m->described = m->count;
+    for (uint32_t i = 0; i < m->what->count; i++)
+        if (m->what->terms[i].kind == TERM_LOCAL)
+            TRY(read_required(s, m, m->what->terms[i].schema));
+    m->tracked = m->count - m->described;
+    if (m->tracked > TRACKED_MAX) m->tracked = 0; /* they come in the order of `required` */
+    return ST_OK;
+}
+
+static bool matches_name(struct schema *s, expr_id e, struct str name) {
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    buf_put_char(&b, '"');
+    chars_spell_json(&b, name);
+    buf_put_char(&b, '"');
+    bool found = buf_status(&b) == ST_OK && expr_matches(s->exprs, e, buf_str(&b));
+    buf_deinit(&b);
+    return found;
+}
+
+/* The value of a property. `name` NULL: of others that the patterns in `subset` match. */
+static rule_id value_of(struct schema *s, const struct map_spec *m, const struct str *name,
+                        uint32_t subset) {
+    struct conjunction all = {.count = 0};
+    for (uint32_t i = 0; i < m->what->count; i++) {
+        const struct term *t = &m->what->terms[i];
+        if (t->kind != TERM_LOCAL) continue;
+        const struct json *own =
+            name ? json_get(json_get(t->schema, "properties"), name->ptr) : NULL;
+        const struct json *more = json_get(t->schema, "additionalProperties");
+        bool is_covered = own != NULL;
+        if (own && !conjunction_add(s, &all, (struct term){own, TERM_ALL, 0})) return RULE_FAIL;
+        for (uint32_t k = 0; k < m->pattern_count; k++) {
+            const struct pattern *p = &m->patterns[k];
+            if (p->term != i || !(subset >> k & 1)) continue;
+            is_covered = true;
+            if (!conjunction_add(s, &all, (struct term){p->schema, TERM_ALL, 0})) return RULE_FAIL;
+        }
+        if (!is_covered && more && !conjunction_add(s, &all, (struct term){more, TERM_ALL, 0}))
+            return RULE_FAIL;
+    }
+    return value_rule(s, &all);
+}
+
+static rule_id named_value(struct schema *s, const struct map_spec *m, struct str name) {
+    uint32_t subset = 0;
+    if (m->names != EXPR_ANY && !matches_name(s, m->names, name)) return RULE_FAIL;
+    for (uint32_t k = 0; k < m->pattern_count; k++)
+        if (matches_name(s, m->patterns[k].expr, name)) subset |= UINT32_C(1) << k;
+    return value_of(s, m, &name, subset);
+}
+
+static bool allows_others(const struct map_spec *m) {
+    for (uint32_t i = 0; i < m->what->count; i++) {
+        const struct term *t = &m->what->terms[i];
+        if (t->kind != TERM_LOCAL) continue;
+        const struct json *more = json_get(t->schema, "additionalProperties");
+        const struct json *patterns = json_get(t->schema, "patternProperties");
+        if (json_kind(more) == JS_BOOL && !json_bool(more, true) && json_count(patterns) == 0)
+            return false;
+    }
+    return true;
+}
+
+static enum status make_others(struct schema *s, struct map_spec *m) {
+    struct expr_pool *p = s->exprs;
+    struct budget *b = &s->c->g->budget;
+    if (!allows_others(m)) return ST_OK;
+    expr_id taken = EXPR_NONE;
+    for (uint32_t i = 0; i < m->count; i++) taken = expr_or(p, taken, key_expr(s, m->list[i].name));
+    expr_id rest = expr_and(p, s->text_canonical, expr_not(p, taken));
+    rest = expr_and(p, rest, m->names);
+    for (uint32_t subset = 0; subset < UINT32_C(1) << m->pattern_count; subset++) {
+        expr_id key = rest;
+        for (uint32_t k = 0; k < m->pattern_count; k++) {
+            expr_id e = m->patterns[k].expr;
+            key = expr_and(p, key, subset >> k & 1 ? e : expr_not(p, e));
+        }
+        if (!expr_is_alive(p, key)) continue;
+        rule_id value = value_of(s, m, NULL, subset);
+        if (value != RULE_FAIL) m->others[m->other_count++] = (struct other_class){key, value};
+    }
+    return b->status;
+}
+
+/* A place: `at` is the next named property, or m->ordered + the set of tracked names that came. */
+struct map_places {
+    uint32_t ordered, count,
+        counted;    /* named in order; places; counted + 1 numbers of properties */
+    rule_id *rules; /* count x (counted + 1) */
+};
+
+static rule_id place_at(const struct map_places *p, uint32_t at, uint32_t had) {
+    if (had > p->counted) had = p->counted;
+    return p->rules[at * (p->counted + 1) + had];
+}
+
+/* A key, its value, and what follows. */
+static rule_id member_rule(struct schema *s, expr_id key, rule_id value, uint32_t had,
+                           rule_id next) {
+    expr_id e = expr_concat(s->exprs, key, s->key_end);
+    if (had) e = expr_concat(s->exprs, mark_expr(s, ','), e);
+    return rules_read(s->rules, e, rules_call(s->rules, value, next));
+}
+
+static rule_id named_place(struct schema *s, const struct map_spec *m, const struct map_places *p,
+                           uint32_t at, uint32_t had) {
+    const struct property *x = &m->list[at];
+    rule_id take = RULE_FAIL, skip = RULE_FAIL;
+    if (had < m->max)
+        take = member_rule(s, key_expr(s, x->name), named_value(s, m, x->name), had,
+                           place_at(p, at + 1, had + 1));
+    if (!x->required) skip = place_at(p, at + 1, had);
+    return rules_either(s->rules, take, skip);
+}
+
+static rule_id other_place(struct schema *s, const struct map_spec *m, const struct map_places *p,
+                           uint32_t at, uint32_t had) {
+    rule_id list[2 + TRACKED_MAX + (1 << PATTERNS_MAX)];
+    uint32_t count = 0, came = at - p->ordered;
+    if (came + 1 == UINT32_C(1) << m->tracked && had >= m->min)
+        list[count++] = rules_read(s->rules, mark_expr(s, '}'), RULE_END);
+    for (uint32_t i = 0; i < m->other_count && had < m->max; i++)
+        list[count++] =
+            member_rule(s, m->others[i].key, m->others[i].value, had, place_at(p, at, had + 1));
+    for (uint32_t i = 0; i < m->tracked && had < m->max; i++) {
+        if (came >> i & 1) continue;
+        struct str name = m->list[p->ordered + i].name;
+        list[count++] = member_rule(s, key_expr(s, name), named_value(s, m, name), had,
+                                    place_at(p, at + (UINT32_C(1) << i), had + 1));
+    }
+    return rules_choice(s->rules, list, count);
+}
+
+static enum status check_minimum(struct schema *s, const struct map_spec *m) {
+    uint32_t required = 0;
+    for (uint32_t i = 0; i < m->count; i++) required += m->list[i].required;
+    if (m->min < 2 || m->other_count == 0 || required + 1 >= m->min) return ST_OK;
+    return schema_refuse(s, m->what->terms[0].schema,
+                         "minProperties %u with names that are not listed cannot be kept exactly: "
+                         "a repeated name would count twice",
+                         m->min);
+}
+
+static enum status build(struct schema *s, struct map_spec *m, rule_id *out) {
+    struct budget *b = &s->c->g->budget;
+    struct map_places p = {.ordered = m->count - m->tracked};
+    p.count = p.ordered + (UINT32_C(1) << m->tracked);
+    p.counted = m->max != EXPR_NO_MAX ? m->max : m->min;
+    if (p.counted == 0) p.counted = 1;
+    /* More properties than there are names cannot be counted. */
+    if (m->other_count == 0 && p.counted > m->count + 1) p.counted = m->count + 1;
+    uint64_t total = (uint64_t)p.count * (p.counted + 1);
+    if (total > PLACES_MAX)
+        return schema_refuse(s, m->what->terms[0].schema,
+                             "%u properties counted up to %u are too many", m->count, p.counted);
+    p.rules = budget_zalloc(b, total, sizeof(*p.rules));
+    if (!p.rules) return b->status;
+    for (uint64_t i = 0; i < total; i++) p.rules[i] = rules_open(s->rules);
+    for (uint32_t at = 0; at < p.count; at++) {
+        for (uint32_t had = 0; had <= p.counted && b->status == ST_OK; had++) {
+            if (at < p.ordered && had > at) continue; /* never reached */
+            rule_id rule =
+                at < p.ordered ? named_place(s, m, &p, at, had) : other_place(s, m, &p, at, had);
+            rules_close(s->rules, place_at(&p, at, had), rule);
+        }
+    }
+    *out = rules_read(s->rules, mark_expr(s, '{'), p.rules[0]);
+    mem_free(p.rules);
+    b->bytes -= total * sizeof(*p.rules);
+    return b->status;
+}
+
+enum status map_rule(struct schema *s, const struct conjunction *what, rule_id *out) {
+    struct budget *b = &s->c->g->budget;
+    struct map_spec *m = budget_zalloc(b, 1, sizeof(*m));
+    if (!m) return b->status;
+    m->what = what;
+    m->names = EXPR_ANY;
+    m->max = EXPR_NO_MAX;
+    m->by_name = map_create(16);
+    enum status st = m->by_name ? read_spec(s, m) : ST_NOMEM;
+    if (!m->by_name) b->status = ST_NOMEM;
+    if (st == ST_OK) st = make_others(s, m);
+    if (st == ST_OK) st = check_minimum(s, m);
+    *out = RULE_FAIL;
+    if (st == ST_OK && m->min <= m->max) st = build(s, m, out);
+    map_destroy(m->by_name);
+    b->bytes -= m->cap * sizeof(*m->list) + sizeof(*m);
+    mem_free(m->list);
+    mem_free(m);
+    return st;
+}

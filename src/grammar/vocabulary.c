@@ -1,0 +1,93 @@
+/* grammar/vocabulary.c - building the tree of tokens from the sorted list of their bytes. */
+#include "grammar/vocabulary.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "grammar/grammar.h"
+
+struct entry {
+    struct str bytes;
+    uint32_t token;
+};
+
+static int compare_entries(const void *x, const void *y) {
+    const struct entry *a = x, *b = y;
+    int order = str_cmp(a->bytes, b->bytes);
+    if (order) return order;
+    return (a->token > b->token) - (a->token < b->token);
+}
+
+/* Bytes at the start of `b` that `a` has, too. */
+static size_t common_len(struct str a, struct str b) {
+    size_t len = 0;
+    while (len < a.len && len < b.len && a.ptr[len] == b.ptr[len]) len++;
+    return len;
+}
+
+static uint32_t count_nodes(const struct entry *sorted, uint32_t count) {
+    uint32_t nodes = 0;
+    struct str before = {0};
+    for (uint32_t i = 0; i < count; i++) {
+        nodes += (uint32_t)(sorted[i].bytes.len - common_len(before, sorted[i].bytes));
+        before = sorted[i].bytes;
+    }
+    return nodes;
+}
+
+static void fill_nodes(struct vocabulary *v, const struct entry *sorted, uint32_t count) {
+    uint32_t open[VOCABULARY_TOKEN_BYTES_MAX]; /* nodes on the path to the last one */
+    size_t depth = 0;
+    uint32_t at = 0;
+    struct str before = {0};
+    for (uint32_t i = 0; i < count; i++) {
+        const struct str s = sorted[i].bytes;
+        size_t shared = common_len(before, s);
+        for (; depth > shared; depth--) v->nodes[open[depth - 1]].end = at;
+        for (; depth < s.len; depth++) {
+            open[depth] = at;
+            v->nodes[at++] = (struct vocabulary_node){
+                .token = TOKEN_ABSENT, .depth = (uint16_t)depth, .byte = (uint8_t)s.ptr[depth]};
+        }
+        struct vocabulary_node *last = &v->nodes[open[depth - 1]];
+        v->next_alike[sorted[i].token] = last->token;
+        last->token = sorted[i].token;
+        before = s;
+    }
+    for (; depth > 0; depth--) v->nodes[open[depth - 1]].end = at;
+}
+
+enum status vocabulary_create(const struct str *tokens, uint32_t count, struct vocabulary **out) {
+    struct vocabulary *v = mem_zalloc(sizeof(*v));
+    struct entry *sorted = mem_alloc_array(count + 1, sizeof(*sorted));
+    uint32_t used = 0;
+    if (!v || !sorted) goto fail;
+    for (uint32_t i = 0; i < count; i++)
+        if (tokens[i].len > 0 && tokens[i].len <= VOCABULARY_TOKEN_BYTES_MAX)
+            sorted[used++] = (struct entry){tokens[i], i};
+    qsort(sorted, used, sizeof(*sorted), compare_entries);
+    v->count = count;
+    v->node_count = count_nodes(sorted, used);
+    v->nodes = mem_alloc_array(v->node_count + 1, sizeof(*v->nodes));
+    v->next_alike = mem_alloc_array(count + 1, sizeof(*v->next_alike));
+    if (!v->nodes || !v->next_alike) goto fail;
+    fill_nodes(v, sorted, used);
+    mem_free(sorted);
+    *out = v;
+    return ST_OK;
+fail:
+    mem_free(sorted);
+    vocabulary_destroy(v);
+    return ST_NOMEM;
+}
+
+void vocabulary_destroy(struct vocabulary *v) {
+    if (!v) return;
+    mem_free(v->nodes);
+    mem_free(v->next_alike);
+    mem_free(v);
+}
+
+uint32_t vocabulary_count(const struct vocabulary *v) { return v->count; }
+
+uint32_t vocabulary_words(const struct vocabulary *v) { return (v->count + 63) / 64; }

@@ -1,0 +1,29 @@
+/* grammar/vocabulary.h - the tokens of a model as a tree of their bytes, in depth-first order.
+ *
+ * Node i is one byte. Its descendants are the nodes from i + 1 to end[i] - 1, so a walk that finds
+ * a byte impossible goes on at end[i] and has skipped every token that begins like this.
+ *
+ * Lifetime: vocabulary_create (grammar/grammar.h). Thread: any, once created.
+ */
+#ifndef GRAMMAR_VOCABULARY_H
+#define GRAMMAR_VOCABULARY_H
+
+#include <stdint.h>
+
+enum { VOCABULARY_TOKEN_BYTES_MAX = 1024, TOKEN_ABSENT = UINT32_MAX };
+
+struct vocabulary_node {
+    uint32_t end;   /* index behind the last descendant */
+    uint32_t token; /* that ends here, or TOKEN_ABSENT; further ones by next_alike */
+    uint16_t depth; /* 0 for the first byte of a token */
+    uint8_t byte;
+};
+
+struct vocabulary {
+    uint32_t count; /* of tokens */
+    struct vocabulary_node *nodes;
+    uint32_t node_count;
+    uint32_t *next_alike; /* by token: another token with the same bytes, or TOKEN_ABSENT */
+};
+
+#endif

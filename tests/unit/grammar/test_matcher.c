@@ -1,0 +1,202 @@
+/* Goal:   masks, forced bytes and the budget: a mask allows exactly the tokens that may follow, and
+ *         bad input ends with a sentence within its limits.
+ * Method: for each position of some instances, every token is tried one by one on a copy of the
+ *         matcher and compared with the mask; limits are set low and must be named. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "unit/grammar/grammar_lib.h"
+
+static const char *const words[] = {"{",    "}",    "[",      "]",       ",",        ":",
+                                    "\"",   "a",    "b",      "\"a\"",   "\":",      "\",",
+                                    "1",    "12",   "1,",     ".5",      "-",        "tr",
+                                    "true", "ue",   "\"a\":", "{\"",     "\"}",      "}}",
+                                    "]}",   "null", "\xC3",   "\xA9",    "\xC3\xA9", "\\",
+                                    "\\n",  "\\\"", "ab",     "ba\",\"", "1}",       " ",
+                                    "\n",   "e5",   "0",      "\"b\":",  "",         "a",
+                                    "\"]",  "ny",   "00",     "\":\"",   "\xF0\x9F", "\x98\x80"};
+enum { WORD_COUNT = sizeof(words) / sizeof(*words) };
+
+static struct vocabulary *make_vocabulary(void) {
+    struct str tokens[WORD_COUNT];
+    struct vocabulary *v = NULL;
+    for (size_t i = 0; i < WORD_COUNT; i++) tokens[i] = str_of(words[i]);
+    assert_int_equal(vocabulary_create(tokens, WORD_COUNT, &v), ST_OK);
+    return v;
+}
+
+static void check_mask(struct matcher *m, const struct vocabulary *v, const char *where) {
+    uint64_t mask[(WORD_COUNT + 63) / 64];
+    assert_int_equal(vocabulary_words(v), sizeof(mask) / sizeof(*mask));
+    for (int again = 0; again < 2; again++) { /* computed, then remembered */
+        matcher_mask(m, v, mask);
+        for (size_t i = 0; i < WORD_COUNT; i++) {
+            struct matcher copy = *m;
+            bool fits = words[i][0] && matcher_accept(&copy, str_of(words[i]), NULL);
+            if ((mask[i >> 6] >> (i & 63) & 1) != fits) fail_msg("token %zu before %s", i, where);
+        }
+    }
+}
+
+static void test_a_mask_is_what_may_follow(void **state) {
+    (void)state;
+    static const char *const pairs[][2] = {
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":"
+         "\"string\"}}}",
+         "{\"a\":12,\"b\":\"ab\\n\xC3\xA9\",\"c\":[true,{\"a\":null}]}"},
+        {"{\"anyOf\":[{\"type\":\"number\",\"minimum\":1.5},{\"type\":\"string\",\"maxLength\":3}]"
+         "}",
+         "\"aba\""},
+        {"{\"type\":\"array\",\"items\":{\"enum\":[\"a\",\"ab\",12,1]}}", "[12,\"ab\",1,\"a\"]"},
+        {"{\"type\":\"string\",\"pattern\":\"^(ab)+$\"}", "\"abab\""},
+    };
+    struct vocabulary *v = make_vocabulary();
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs); i++) {
+        struct grammar *g = compile_or_fail(GRAMMAR_SCHEMA, pairs[i][0]);
+        struct matcher m = matcher_init(g);
+        for (const char *at = pairs[i][1]; *at; at++) {
+            check_mask(&m, v, at);
+            assert_false(matcher_is_complete(&m) && !matcher_may_continue(&m));
+            assert_true(matcher_accept(&m, (struct str){at, 1}, NULL));
+        }
+        check_mask(&m, v, "the end");
+        assert_true(matcher_is_complete(&m));
+        grammar_destroy(g);
+    }
+    vocabulary_destroy(v);
+}
+
+static void test_no_allowed_byte_leads_to_a_dead_end(void **state) {
+    (void)state;
+    /* Taking the last byte that is allowed, again and again, always ends in a whole text or goes
+     * on; the second list cannot be satisfied and is left out of the choice. */
+    struct grammar *g = compile_or_fail(
+        GRAMMAR_SCHEMA, "{\"anyOf\":[{\"type\":\"array\",\"minItems\":1,\"maxItems\":2,\"items\":"
+                        "{\"type\":\"integer\",\"minimum\":13,\"maximum\":15,\"multipleOf\":7}},"
+                        "{\"type\":\"object\",\"required\":[\"z\"],\"properties\":{\"z\":false}},"
+                        "{\"type\":\"integer\",\"minimum\":8,\"maximum\":13,\"multipleOf\":7}]}");
+    struct matcher m = matcher_init(g);
+    assert_false(accepts(g, "{\"z\":1}"));
+    assert_false(matcher_accept(&m, STR("{"), NULL));
+    assert_false(matcher_accept(&m, STR("1"), NULL));
+    char out[64];
+    size_t len = matcher_forced(&m, out, sizeof(out));
+    assert_memory_equal(out, "[14", 3);
+    assert_int_equal(len, 3);
+    grammar_destroy(g);
+}
+
+static void test_forced_bytes_are_the_only_ones(void **state) {
+    (void)state;
+    char out[64];
+    struct grammar *g = compile_or_fail(
+        GRAMMAR_SCHEMA,
+        "{\"type\":\"object\",\"properties\":{\"first_name\":{\"type\":\"integer\"}},"
+        "\"required\":[\"first_name\"],\"additionalProperties\":false}");
+    struct matcher m = matcher_init(g);
+    assert_int_equal(matcher_forced(&m, out, sizeof(out)), 14);
+    assert_memory_equal(out, "{\"first_name\":", 14);
+    assert_int_equal(matcher_forced(&m, out, 3), 3);
+    assert_true(matcher_accept(&m, STR("{\"first_name\":7"), NULL));
+    assert_int_equal(matcher_forced(&m, out, sizeof(out)), 0);
+    assert_true(matcher_accept(&m, STR("}"), NULL));
+    assert_true(matcher_is_complete(&m));
+    assert_false(matcher_may_continue(&m));
+    assert_int_equal(matcher_forced(&m, out, sizeof(out)), 0);
+    grammar_destroy(g);
+}
+
+static void test_a_rejected_text_leaves_the_matcher(void **state) {
+    (void)state;
+    struct grammar *g = compile_or_fail(GRAMMAR_REGEX, "abc");
+    struct matcher m = matcher_init(g), copy = m;
+    size_t accepted = 0;
+    assert_false(matcher_accept(&m, STR("abx"), &accepted));
+    assert_int_equal(accepted, 2);
+    assert_int_equal(m.state, copy.state);
+    assert_true(matcher_accept(&m, STR("abc"), &accepted));
+    grammar_destroy(g);
+}
+
+static void test_an_unsatisfiable_schema_is_empty(void **state) {
+    (void)state;
+    static const char *const sources[] = {
+        "false", "{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}",
+        "{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"type\":\"array\",\"minItems\":1,\"items\":"
+        "{\"$ref\":\"#/$defs/a\"}}}}",
+        "{\"type\":\"string\",\"pattern\":\"^a$\",\"allOf\":[{\"pattern\":\"^b$\"}]}"};
+    for (size_t i = 0; i < sizeof(sources) / sizeof(*sources); i++) {
+        struct grammar *g = compile_or_fail(GRAMMAR_SCHEMA, sources[i]);
+        assert_true(grammar_is_empty(g));
+        assert_false(accepts(g, "[]"));
+        grammar_destroy(g);
+    }
+}
+
+static int64_t hour_each_time(void *self) { return *(int64_t *)self += 3600000000; }
+static bool always(void *ctx) {
+    (void)ctx;
+    return true;
+}
+
+static void test_compiling_keeps_to_its_budget(void **state) {
+    (void)state;
+    int64_t now = 0;
+    const struct clock clock = {"hours", hour_each_time, &now};
+    const struct grammar_options rows[] = {
+        {.kind = GRAMMAR_REGEX, .bytes_max = 20000},
+        {.kind = GRAMMAR_REGEX, .states_max = 50},
+        {.kind = GRAMMAR_REGEX, .clock = &clock},
+        {.kind = GRAMMAR_REGEX, .cancelled = always},
+    };
+    struct buf source;
+    buf_init(&source, 1 << 20);
+    for (int i = 0; i < 3000; i++) buf_printf(&source, "%s(a%d|b)", i ? "|" : "", i);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct grammar *g = NULL;
+        struct grammar_refusal why;
+        enum status st = grammar_compile(buf_str(&source), &rows[i], &g, &why);
+        assert_int_equal(st, i == 3 ? ST_CANCELLED : ST_FULL);
+        assert_true(why.err.text[0] != 0);
+    }
+    buf_deinit(&source);
+}
+
+static void test_matching_keeps_to_its_budget(void **state) {
+    (void)state;
+    const struct grammar_options options = {.kind = GRAMMAR_REGEX, .states_max = 300};
+    struct grammar *g = NULL;
+    struct grammar_refusal why;
+    struct err err = {0};
+    /* Each of the last 40 characters is to be remembered: far more states than allowed. */
+    assert_int_equal(grammar_compile(STR("(a|b)*a(a|b){40}"), &options, &g, &why), ST_OK);
+    struct matcher m = matcher_init(g);
+    uint32_t bits = 12345;
+    for (int i = 0; i < 5000 && grammar_status(g, NULL) == ST_OK; i++) {
+        bits = bits * 1664525 + 1013904223;
+        matcher_accept(&m, bits >> 31 ? STR("a") : STR("b"), NULL);
+    }
+    assert_int_equal(grammar_status(g, &err), ST_FULL);
+    assert_true(err.text[0] != 0);
+    assert_false(matcher_accept(&m, STR("a"), NULL) && matcher_accept(&m, STR("b"), NULL));
+    grammar_destroy(g);
+}
+
+int main(void) {
+    const struct CMUnitTest cases[] = {
+        cmocka_unit_test(test_a_mask_is_what_may_follow),
+        cmocka_unit_test(test_no_allowed_byte_leads_to_a_dead_end),
+        cmocka_unit_test(test_forced_bytes_are_the_only_ones),
+        cmocka_unit_test(test_a_rejected_text_leaves_the_matcher),
+        cmocka_unit_test(test_an_unsatisfiable_schema_is_empty),
+        cmocka_unit_test(test_compiling_keeps_to_its_budget),
+        cmocka_unit_test(test_matching_keeps_to_its_budget),
+    };
+    return cmocka_run_group_tests(cases, NULL, NULL);
+}
