@@ -482,6 +482,17 @@ const struct key *keys_find(const struct keys *k, struct str secret) {
 
 const struct key *keys_anyone(const struct keys *k) { return k->path ? NULL : &k->anyone.key; }
 
+uint32_t keys_tenant_count(const struct keys *k) { return k->tenant_count; }
+
+struct str keys_tenant_name(const struct keys *k, uint32_t tenant) {
+    CHECK(tenant >= 1);
+    CHECK(tenant <= k->tenant_count);
+    const char *name = k->tenants[tenant - 1]->name;
+    for (uint32_t i = 0; name[0] == '\n' && i < k->entry_count; i++)
+        if (k->entries[i]->key.tenant == tenant) name = k->entries[i]->key.name;
+    return str_of(name);
+}
+
 static struct entry *entry_of(const struct key *key) { return (struct entry *)key; }
 
 bool keys_is_live(const struct keys *k, const struct key *key) {

@@ -55,6 +55,9 @@ struct keys_facts keys_facts(const struct keys *k);
 /* NULL: there is no such key. */
 const struct key *keys_find(const struct keys *k, struct str secret);
 const struct key *keys_anyone(const struct keys *k); /* NULL if a key is required */
+/* Tenants since the start, numbered from 1. The name of one without tenant= is that of its key. */
+uint32_t keys_tenant_count(const struct keys *k);
+struct str keys_tenant_name(const struct keys *k, uint32_t tenant);
 /* Is it still in the file? For requests and connections that were accepted earlier. */
 bool keys_is_live(const struct keys *k, const struct key *key);
 

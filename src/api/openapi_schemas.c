@@ -165,6 +165,21 @@ const struct openapi_schema openapi_schemas[] = {
         ",'next':" INT ",'done':" BOOL
         ",'events':" LIST(MAP("'id','event','data'", "'id':" INT ",'event':" TEXT_OR_NULL
             ",'data':{'type':['object','string']}")))},
+    {"EngineState", MAP("'jitney','model','now_us','epoch_ms','policy','policies','knobs','seats',"
+        "'blocks','tenants','models','requests','step'",
+        "'jitney':" TEXT ",'model':" TEXT ",'now_us':" INT ",'epoch_ms':" INT ",'policy':" TEXT
+        ",'policies':" LIST(MAP("'name','summary'", "'name':" TEXT ",'summary':" TEXT))
+        ",'knobs':" LIST(MAP("'name','value','summary','live'", "'name':" TEXT
+            ",'value':{'type':['number','string']},'summary':" TEXT ",'policy':" TEXT
+            ",'live':" BOOL))
+        ",'seats':" LIST("{'type':['object','null']}")
+        ",'blocks':" MAP("'total','block_tokens','map'", "'total':" INT ",'block_tokens':" INT
+            ",'map':" LIST("{}"))
+        ",'tenants':" LIST(TEXT)
+        ",'models':" LIST(MAP("'id','state','start_ms'", "'id':" TEXT ",'state':" TEXT
+            ",'start_ms':" OBJECT))
+        ",'requests':" LIST(MAP("'request','id','tenant'", "'request':" INT ",'id':" TEXT
+            ",'tenant':" INT)) ",'step':" INT)},
     /* One event of /v1/engine/steps: "hello", "step" or "skipped". */
     {"EngineEvent", "{'type':'object','properties':{'jitney':" TEXT ",'model':" TEXT
         ",'epoch_ms':" INT ",'seats':" INT ",'blocks':{'type':['integer','object']}"

@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
+#include "engine/control.h"
 #include "engine/recorder.h"
 
 /* An idle engine wakes at least this often, also without a request or a timer. */
@@ -50,6 +51,7 @@ struct engine {
     bool is_draining; /* no plan is made before all flights are collected (plan.wants_drain) */
     struct mailbox *mailbox;
     struct recorder *recorder;
+    struct control *control;
     int64_t target_us; /* step_target_ms */
     struct request_bounds bounds;
     struct cache_salts *salts;
@@ -367,6 +369,13 @@ static enum status collect_oldest(struct engine *e) {
     return st;
 }
 
+/* What other threads have asked for. */
+static void serve_control(struct engine *e) {
+    struct control_rules rules;
+    control_take(e->control, &rules);
+    control_finish(e->control, sched_kv(e->sched));
+}
+
 /* One turn of the engine: plan and submit one step, collect one. The time that scheduling takes is
  * measured in real time, also with a simulated clock. */
 enum status engine_step(struct engine *e, bool *did_work) {
@@ -374,6 +383,7 @@ enum status engine_step(struct engine *e, bool *did_work) {
     enum status st = ST_OK;
     atomic_store(&e->turn_us, began_us);
     atomic_store(&e->step_began_us, began_us);
+    if (control_is_asked(e->control)) serve_control(e);
     bool submitted = submit_next(e, began_us);
     *did_work = submitted || e->flight_count > 0;
     if (e->flight_count > e->runner.depth || (!submitted && e->flight_count > 0)) {
@@ -470,6 +480,8 @@ static enum status create_parts(struct engine *e, const struct engine_options *o
     bool made = e->choices && e->ends && mailbox_create(&e->mailbox, sched_live_max(k)) == ST_OK &&
                 recorder_create(&e->recorder, o->record_bytes, k->max_seqs, &e->numbers.sched,
                                 sched_kv(e->sched)) == ST_OK;
+    struct control_rules rules = {o->sched.policy, *k};
+    made = made && control_create(&e->control, &rules) == ST_OK;
     if (made) recorder_set_policy(e->recorder, policy_place(o->sched.policy));
     for (uint32_t i = 0; i < FLIGHTS && made; i++)
         made = plan_init(&e->flights[i].plan, k->max_seqs, moves) == ST_OK;
@@ -508,6 +520,7 @@ void engine_destroy(struct engine *e) {
     if (e->is_plugged) e->runner.close(e->runner.self);
     mailbox_destroy(e->mailbox);
     recorder_destroy(e->recorder);
+    control_destroy(e->control);
     for (uint32_t i = 0; i < FLIGHTS; i++) plan_deinit(&e->flights[i].plan);
     sched_destroy(e->sched);
     cache_salts_destroy(e->salts);
@@ -630,6 +643,16 @@ struct engine_liveness engine_liveness(const struct engine *e) {
                                     .quiet_us = turn_us ? clock_now(e->clock) - turn_us : 0,
                                     .stalled_us = stalled_us(e),
                                     .failed_steps = atomic_load(&e->failed_steps)};
+}
+
+struct control *engine_control(const struct engine *e) {
+    return e->control;
+}
+
+uint64_t engine_ask_map(struct engine *e) {
+    uint64_t ticket = control_ask_map(e->control);
+    mailbox_wake(e->mailbox);
+    return ticket;
 }
 
 struct record_ring *engine_records(const struct engine *e) {

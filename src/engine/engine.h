@@ -23,7 +23,8 @@
 #include "engine/runner.h"
 #include "sched/sched.h"
 
-struct engine; /* opaque */
+struct control; /* engine/control.h */
+struct engine;  /* opaque */
 
 struct engine_options {
     struct sched_options sched;
@@ -102,6 +103,10 @@ struct engine_liveness {
     uint32_t failed_steps; /* in a row: their results could not be used */
 };
 struct engine_liveness engine_liveness(const struct engine *e);
+/* What is in force, and what is asked of the engine thread (engine/control.h). engine_ask_* wakes
+ * an idle engine; it answers between two steps. */
+struct control *engine_control(const struct engine *e);
+uint64_t engine_ask_map(struct engine *e);
 /* What each step did, by sequence; any thread may read it. */
 struct record_ring *engine_records(const struct engine *e);
 

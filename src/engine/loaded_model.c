@@ -161,6 +161,7 @@ static enum status load(struct loaded_model *loaded, const char *path,
         return ST_OK;
     }
     loaded->has_weights = true;
+    report(&l, "weights", 0);
     TRY(weight_cache_open(&loaded->weights, &o->weights, loaded->file, &loaded->device, err));
     TRY(model_each_weight(loaded->model, count_weight, &l, err));
     TRY(model_each_weight(loaded->model, prepare_weight, &l, err));

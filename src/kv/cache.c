@@ -251,6 +251,13 @@ bool kv_seq_is_swapped_out(const struct kv_cache *c, kv_seq s) {
 
 uint32_t kv_cache_shared(const struct kv_cache *c) { return kv_pool_shared(c->groups[0].pool); }
 
+void kv_cache_states(const struct kv_cache *c, uint8_t *out) {
+    const struct kv_pool *pool = c->groups[0].pool;
+    struct kv_pool_stats n = kv_pool_stats(pool);
+    uint32_t count = n.free_count + n.held_count + n.cached_count + n.kept_count;
+    for (kv_block b = 0; b < count; b++) out[b] = (uint8_t)kv_pool_state(pool, b);
+}
+
 struct kv_cache_stats kv_cache_stats(const struct kv_cache *c) {
     struct kv_cache_stats stats = {.lookup_tokens = c->lookup_tokens, .hit_tokens = c->hit_tokens};
     for (uint32_t i = 0; i < c->options.group_count; i++) {

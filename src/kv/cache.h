@@ -131,6 +131,8 @@ struct kv_cache_stats {
 };
 struct kv_cache_stats kv_cache_stats(const struct kv_cache *c);
 uint32_t kv_cache_shared(const struct kv_cache *c); /* blocks of the first group, held by several */
+/* The state of every block of the first group (enum kv_block_state). */
+void kv_cache_states(const struct kv_cache *c, uint8_t *out);
 
 /* CHECK all: every block's references equal its appearances in tables; the index points only at
  * keyed blocks with that key; promises belong to open sequences; no block of one salt in a

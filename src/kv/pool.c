@@ -282,6 +282,13 @@ struct kv_pool_stats kv_pool_stats(const struct kv_pool *pool) {
 
 uint32_t kv_pool_shared(const struct kv_pool *pool) { return pool->shared_count; }
 
+enum kv_block_state kv_pool_state(const struct kv_pool *pool, kv_block block) {
+    const struct block_state *s = &pool->blocks[block];
+    CHECK(block < pool->block_count);
+    if (s->refs > 0) return s->refs > 1 ? KV_BLOCK_SHARED : KV_BLOCK_USED;
+    return s->keyed ? KV_BLOCK_CACHED : KV_BLOCK_FREE;
+}
+
 /* ---- invariants ---- */
 
 static void verify_list(const struct kv_pool *p, uint32_t head, uint32_t count, bool keyed) {

@@ -76,6 +76,10 @@ void kv_pool_expire(struct kv_pool *pool, int64_t now_us);
 struct kv_pool_stats kv_pool_stats(const struct kv_pool *pool);
 uint32_t kv_pool_shared(const struct kv_pool *pool); /* HELD blocks with two references or more */
 
+/* For people: HELD is used or shared, KEPT is cached. */
+enum kv_block_state { KV_BLOCK_FREE, KV_BLOCK_CACHED, KV_BLOCK_USED, KV_BLOCK_SHARED };
+enum kv_block_state kv_pool_state(const struct kv_pool *pool, kv_block block);
+
 /* CHECK every invariant above. Visits every block: for tests only. */
 void kv_pool_verify(const struct kv_pool *pool);
 

@@ -259,6 +259,18 @@ enum status knobs_set_pair(struct knobs *k, struct str pair, struct err *err) {
     return knobs_set(k, str_take(pair, name_len), str_skip(pair, name_len + 1), err);
 }
 
+/* Those that decide how much memory an engine, its KV cache and its device set aside. */
+static const char *const fixed[] = {
+    "kv_blocks", "block_size",   "max_seqs",  "max_step_tokens", "prefix_cache",
+    "kv_type",   "spill_blocks", "queue_max", "prefix_blocks",   "threads"};
+
+bool knobs_is_live(uint32_t i) {
+    CHECK(i < ROW_COUNT);
+    for (size_t n = 0; n < sizeof(fixed) / sizeof(fixed[0]); n++)
+        if (strcmp(rows[i].name, fixed[n]) == 0) return false;
+    return true;
+}
+
 uint32_t knobs_count(void) { return ROW_COUNT; }
 
 void knobs_show(const struct knobs *k, uint32_t i, struct knob_row *out) {

@@ -63,6 +63,9 @@ struct knob_row {
     char value[32], fallback[32], range[64]; /* as text */
 };
 uint32_t knobs_count(void);
+/* May knob number i be changed while an engine runs? Not if it decides how much memory is set
+ * aside. */
+bool knobs_is_live(uint32_t i);
 void knobs_show(const struct knobs *k, uint32_t i, struct knob_row *out);
 
 #endif

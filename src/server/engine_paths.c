@@ -1,9 +1,9 @@
 /* server/engine_paths.c - the paths below /v1/engine: what an engine does, for operators. */
-#include <string.h>
-
 #include "base/buf.h"
+#include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/record.h"
+#include "server/engine_paths.h"
 #include "server/engine_watch.h"
 #include "server/handlers.h"
 #include "server/http_request.h"
@@ -11,8 +11,7 @@
 
 enum { NAME_BYTES_MAX = 4096 };
 
-/* The model of ?model=NAME, or the default, if it has an engine. NULL: the request was answered. */
-static struct served_model *find_model(struct http_request *req) {
+struct served_model *engine_paths_model(struct http_request *req) {
     struct served_model *m = NULL;
     struct api_error e = {0};
     struct buf name;
@@ -29,6 +28,8 @@ static struct served_model *find_model(struct http_request *req) {
     return NULL;
 }
 
+int64_t engine_epoch_ms(void) { return (clock_wall_us() - clock_now(&clock_real)) / 1000; }
+
 /* Where a watcher begins: behind Last-Event-ID, at ?from=N, or at the newest record. False: the
  * request was answered. */
 static bool find_start(struct http_request *req, const struct record_span *span, uint64_t *from) {
@@ -43,7 +44,7 @@ static bool find_start(struct http_request *req, const struct record_span *span,
 
 void handle_engine_steps(struct http_request *req) {
     uint64_t from;
-    struct served_model *m = find_model(req);
+    struct served_model *m = engine_paths_model(req);
     if (!m) return;
     struct record_span span = record_span(engine_records(m->engine));
     if (find_start(req, &span, &from)) engine_watch_add(req->server->watch, req, m, from);

@@ -6,11 +6,11 @@
 
 #include "base/buf.h"
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "engine/record.h"
 #include "engine/record_json.h"
+#include "server/engine_paths.h"
 #include "server/http_request.h"
 #include "server/registry.h"
 
@@ -235,7 +235,7 @@ static void put_hello(struct watcher *t) {
     const struct served_model *m = t->model;
     struct buf *out = http_stream_buf(t->http->x);
     struct record_hello hello = {.model = str_of(m->name),
-                                 .epoch_ms = clock_wall_us() / 1000 - clock_now(&clock_real) / 1000,
+                                 .epoch_ms = engine_epoch_ms(),
                                  .seats = m->knobs.max_seqs,
                                  .blocks = m->knobs.kv_blocks,
                                  .block_tokens = m->knobs.block_size};

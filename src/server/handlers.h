@@ -42,6 +42,9 @@ void handle_page_file(struct http_request *req);
 /* ---- engine_paths.c ---- */
 void handle_engine_steps(struct http_request *req);
 
+/* ---- engine_state.c ---- */
+void handle_engine_state(struct http_request *req);
+
 /* ---- ollama.c ---- */
 void handle_ollama_tags(struct http_request *req);
 void handle_ollama_show(struct http_request *req);

@@ -24,6 +24,7 @@
 #include "net/tls.h"
 #include "server/accounts.h"
 #include "server/dispatch.h"
+#include "server/engine_ask.h"
 #include "server/engine_watch.h"
 #include "report/log.h"
 #include "server/registry.h"
@@ -64,6 +65,7 @@ static void close_handles(struct server *s) {
     uv_close((uv_handle_t *)&s->tick, NULL);
     uv_close((uv_handle_t *)&s->stalled, NULL);
     engine_watch_close(s->watch);
+    engine_asks_close(s->asks);
 }
 
 /* Close all handles of the loop once nothing runs any more. Threads that do not stop in time (a
@@ -442,7 +444,7 @@ static enum status make_parts(struct server *s, struct err *err) {
                                                     .keys = s->keys,
                                                     .on_ended = generation_report,
                                                     .ctx = s};
-    if (engine_watch_create(s, &s->watch) != ST_OK)
+    if (engine_watch_create(s, &s->watch) != ST_OK || engine_asks_create(s, &s->asks) != ST_OK)
         return err_set(err, ST_NOMEM, "out of memory for the watchers of engines");
     struct http_options http = {.handler = &dispatch_handler, .ctx = s};
     lifecycle_limits(s, &http.limits);
@@ -490,6 +492,7 @@ static void destroy(struct server *s) {
     registry_destroy(s->registry);
     http_server_destroy(s->http);
     engine_watch_destroy(s->watch);
+    engine_asks_destroy(s->asks);
     tls_context_destroy(s->tls);
     tracer_destroy(s->tracer);
     server_metrics_destroy(s->metrics);

@@ -47,6 +47,9 @@ struct model_parts {
     enum status status;
     struct err err, chat_err;
     char path[MODEL_PATH_BYTES];
+    struct start_part start_parts[START_PARTS_MAX];
+    uint32_t start_part_count;
+    int64_t part_began_us;
     uv_async_t output, embedded;
     bool has_handles;
 };
@@ -83,8 +86,21 @@ const char *load_state_name(enum load_state s) {
 
 /* ---- the loader thread ---- */
 
+/* The part of the start before it is over; NULL: all are. */
+static void begin_part(struct model_parts *p, const char *name) {
+    int64_t now_us = clock_now(&clock_real);
+    struct start_part *last = p->start_parts + p->start_part_count;
+    if (p->start_part_count > 0) (--last)->us += now_us - p->part_began_us;
+    p->part_began_us = now_us;
+    if (!name || (p->start_part_count > 0 && strcmp(last->name, name) == 0)) return;
+    if (p->start_part_count < START_PARTS_MAX)
+        p->start_parts[p->start_part_count++] = (struct start_part){.name = name};
+}
+
 static void on_progress(void *ctx, const char *stage, double share) {
     struct registry *r = ctx;
+    uint32_t busy = atomic_load(&r->busy);
+    if (busy > 0) begin_part(r->models[busy - 1].parts, share < 1 ? stage : "engine");
     atomic_store(&r->stage, stage);
     atomic_store(&r->permille, (unsigned)(share * 1000));
 }
@@ -157,7 +173,9 @@ static void *load_main(void *arg) {
         atomic_store(&r->permille, 0);
         atomic_store(&r->busy, i + 1);
         uv_async_send(&r->changed);
+        begin_part(p, "find");
         p->status = open_model(r, p);
+        begin_part(p, NULL);
         if (p->status != ST_OK) close_parts(p);
         atomic_store(&r->busy, 0);
         atomic_store(&r->done_count, i + 1);
@@ -229,6 +247,8 @@ static void fill_served(struct registry *r, struct model_parts *p) {
     m->piece_bytes_max = piece_bytes_max(m->tokenizer);
     m->knobs = p->service.knobs;
     m->memory = p->service.memory;
+    memcpy(m->start_parts, p->start_parts, sizeof(m->start_parts));
+    m->start_part_count = p->start_part_count;
     m->chat = p->chat;
     m->chat_missing = p->chat_err;
     m->engine = p->service.engine;

@@ -35,7 +35,7 @@ struct uv_loop_s;
 enum load_state { LOAD_WAITING, LOAD_LOADING, LOAD_READY, LOAD_FAILED };
 const char *load_state_name(enum load_state s);
 
-enum { SERVED_MAX = 64, SERVED_NAME_BYTES = 256, FINGERPRINT_BYTES = 24 };
+enum { SERVED_MAX = 64, SERVED_NAME_BYTES = 256, FINGERPRINT_BYTES = 24, START_PARTS_MAX = 8 };
 
 /* A model as the I/O thread sees it. Everything below `state` is valid once it is READY. */
 struct served_model {
@@ -61,7 +61,12 @@ struct served_model {
     struct engine *engine;     /* NULL: an encoder */
     struct embedder *embedder; /* NULL: it gives no embeddings */
     const struct loaded_model *loaded;
-    struct knobs knobs; /* of the engine */
+    struct knobs knobs; /* of the engine, at its start */
+    struct start_part {
+        const char *name;
+        int64_t us;
+    } start_parts[START_PARTS_MAX]; /* how long each part of the start took */
+    uint32_t start_part_count;
     struct service_memory memory;
     uint32_t metrics_idx;  /* its number in the metrics */
     uint32_t live_choices; /* of its generations, that the engine has not ended */

@@ -21,6 +21,7 @@
 #include "server/memory_plan.h"
 
 struct accounts;
+struct engine_asks;
 struct engine_watch;
 struct log;
 struct registry;
@@ -72,6 +73,7 @@ struct server {
     uint32_t tasks;         /* waiting for libuv's pool or in it; they use models */
     struct list ws_clients; /* open WebSockets */
     struct engine_watch *watch;
+    struct engine_asks *asks;
     struct list pings; /* SSE streams; the one that was silent for longest is first */
     unsigned char random[RANDOM_BYTES];
     uint32_t random_left;

@@ -291,3 +291,61 @@ def test_a_shutdown_ends_the_streams(model):
     server.process.send_signal(signal.SIGTERM)
     assert wait_until(lambda: watcher.is_over, 10)
     server.stop()
+
+
+# --- /v1/engine/state ---
+
+def test_the_state_says_what_is_in_force_and_who_is_where(model, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text(KEYS)
+    admin = {"authorization": "Bearer sk-ops"}
+    with start(model, "--runner", "sim:20000", "--api-key-file", keys, "--policy", "sjf",
+               "--set", "max_seqs=3", "--set", "kv_blocks=64", "--set", "watermark=0.25") as server:
+        assert server.get("/v1/engine/state").status == 401
+        assert server.get("/v1/engine/state",
+                          headers={"authorization": "Bearer sk-plain"}).status == 403
+        idle = server.get("/v1/engine/state", headers=admin).json
+        assert idle["seats"] == [None] * 3 and idle["requests"] == []
+        assert idle["policy"] == "sjf" and "fair" in [p["name"] for p in idle["policies"]]
+        knobs = {knob["name"]: knob for knob in idle["knobs"]}
+        assert knobs["watermark"]["value"] == 0.25 and knobs["watermark"]["live"]
+        assert knobs["kv_blocks"]["value"] == 64 and not knobs["kv_blocks"]["live"]
+        assert idle["blocks"]["map"] == [[0, 64]]
+        assert idle["tenants"] == ["", "plain", "ops"]
+        parts = idle["models"][0]["start_ms"]
+        assert idle["models"][0]["state"] == "ready" and {"find", "file", "engine"} <= set(parts)
+        body = json.dumps({"model": "tiny", "prompt": "a b c", "max_tokens": 200, "stream": True,
+                           "ignore_eos": True, "n": 2}).encode()
+        sock = server.connect()
+        sock.sendall(http_request("POST", "/v1/completions", body, authorization="Bearer sk-plain"))
+        first = read_until(sock, b'"id":"').decode()
+        answer = first.partition('"id":"')[2].partition('"')[0] or \
+            read_until(sock, b'",').decode().partition('"')[0]
+
+        def state():
+            found = server.get("/v1/engine/state", headers=admin).json
+            return found if sum(seat is not None for seat in found["seats"]) == 2 else None
+        busy = wait_until(state)
+        assert busy, server.get("/v1/engine/state", headers=admin).json
+        seated = [seat for seat in busy["seats"] if seat]
+        assert {seat["choice"] for seat in seated} == {0, 1}
+        assert {busy["tenants"][seat["tenant"]] for seat in seated} == {"plain"}
+        assert [r["id"] for r in busy["requests"]] == [answer]
+        assert busy["requests"][0]["request"] == seated[0]["request"]
+        assert sum(count for _, count in busy["blocks"]["map"]) == 64
+        assert sum(count for kind, count in busy["blocks"]["map"] if kind >= 2) >= 2
+        assert busy["step"] > idle["step"]
+        sock.close()
+
+
+def test_a_state_is_given_while_a_step_hangs(model):
+    server = start(model, "--runner", "sim:0,hang-after=3", "--watchdog-s", "60")
+    try:
+        sock = server.connect()
+        body = json.dumps({"model": "tiny", "prompt": "a", "max_tokens": 9, "ignore_eos": True})
+        sock.sendall(http_request("POST", "/v1/completions", body.encode()))
+        assert wait_until(lambda: server.metrics()["vllm:num_requests_running"] > 0)
+        state = server.get("/v1/engine/state").json
+        assert state["blocks"]["map"] == [] and state["seats"][0]
+    finally:
+        server.kill()

@@ -1,0 +1,76 @@
+/* Goal:   what other threads ask of an engine is done between two steps, once, and the answer is of
+ *         the time after it was asked.
+ * Method: an engine that is stepped by hand, with both depths; then one on its own thread, which is
+ *         idle when it is asked. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <time.h>
+
+#include "engine/control.h"
+#include "unit/engine/rig.h"
+
+static uint32_t count_state(const uint8_t *map, uint32_t blocks, uint8_t state) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < blocks; i++) count += map[i] == state;
+    return count;
+}
+
+static void test_a_map_shows_the_state_of_every_block(void **state) {
+    (void)state;
+    for (uint32_t depth = 0; depth < 2; depth++) {
+        struct rig rig;
+        struct knobs k = rig_knobs();
+        uint8_t map[64];
+        bool did_work;
+        rig_open_depth(&rig, &k, NULL, false, 0, depth, 0);
+        struct control *c = engine_control(rig.engine);
+        struct request *r = rig_submit(&rig, 1, 40, 20, 3);
+        for (int i = 0; i < 6; i++) engine_step(rig.engine, &did_work);
+        uint64_t ticket = engine_ask_map(rig.engine);
+        assert_false(control_is_done(c, ticket));
+        engine_step(rig.engine, &did_work);
+        assert_true(control_is_done(c, ticket));
+        control_map(c, map);
+        assert_int_equal(count_state(map, 64, KV_BLOCK_SHARED), 2); /* of the prompt: 40 / 16 */
+        assert_int_equal(count_state(map, 64, KV_BLOCK_USED), 3);   /* one of each choice */
+        rig_run(&rig, r);
+        ticket = engine_ask_map(rig.engine);
+        for (int i = 0; i < 3; i++) engine_step(rig.engine, &did_work);
+        assert_true(control_is_done(c, ticket));
+        control_map(c, map);
+        assert_int_equal(
+            count_state(map, 64, KV_BLOCK_SHARED) + count_state(map, 64, KV_BLOCK_USED), 0);
+        assert_true(count_state(map, 64, KV_BLOCK_CACHED) > 0);
+        request_unref(r);
+        engine_destroy(rig.engine);
+    }
+}
+
+/* Within ten seconds, however slow the machine is. */
+static void wait_done(struct control *c, uint64_t ticket) {
+    for (int n = 0; n < 10000 && !control_is_done(c, ticket); n++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_true(control_is_done(c, ticket));
+}
+
+static void test_an_idle_engine_is_woken(void **state) {
+    (void)state;
+    struct rig rig;
+    struct err err = {0};
+    struct knobs k = rig_knobs();
+    rig_open(&rig, &k, NULL, true, 0);
+    assert_int_equal(engine_start(rig.engine, &err), ST_OK);
+    for (int n = 0; n < 20; n++) wait_done(engine_control(rig.engine), engine_ask_map(rig.engine));
+    engine_destroy(rig.engine);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_map_shows_the_state_of_every_block),
+        cmocka_unit_test(test_an_idle_engine_is_woken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
