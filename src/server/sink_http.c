@@ -37,6 +37,7 @@ struct whole_task {
     struct task base;
     struct whole_sink *sink;
     struct buf body;
+    bool is_starting; /* begin_whole has not returned: its caller goes on with the sink */
     bool is_written;
 };
 
@@ -59,9 +60,10 @@ static void write_whole(struct task *task) {
 static void whole_is_written(struct task *task) {
     struct whole_task *w = (struct whole_task *)task;
     w->is_written = true;
-    generation_resume_sink(w->sink->base.generation, &w->sink->base);
+    if (!w->is_starting) generation_resume_sink(w->sink->base.generation, &w->sink->base);
 }
 
+/* False: there is nothing to wait for. */
 static bool begin_whole(struct whole_sink *p) {
     struct whole_task *w = mem_zalloc(sizeof(*w));
     if (!w) return false;
@@ -71,11 +73,13 @@ static bool begin_whole(struct whole_sink *p) {
                                       .bytes = entries_of(&gen->answer) * ENTRY_BYTES,
                                       .work = write_whole,
                                       .done = whole_is_written},
-                             .sink = p};
+                             .sink = p,
+                             .is_starting = true};
     buf_init(&w->body, WHOLE_BYTES_MAX);
     p->whole = w;
     task_run_alone(&w->base, p->http->server, true);
-    return true;
+    w->is_starting = false;
+    return !w->is_written; /* refused: its error is known already */
 }
 
 static void respond_whole(struct http_request *req, const struct answer *a) {
