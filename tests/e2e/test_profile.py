@@ -42,12 +42,14 @@ def test_three_kinds_of_step_with_all_fields():
             assert word in names
 
 
-def test_flags_choose_the_steps():
+@pytest.mark.parametrize("kv_type", ["int8", "fp8"])
+def test_flags_choose_the_steps(kv_type):
     said = answer("profile", LLAMA, "--steps", 4, "--batch", 0, "--prompt", 0, "--ctx-fill", 0,
-                  "--kv-type", "int8", "--isa", "portable")
+                  "--kv-type", kv_type, "--isa", "portable")
     assert [s["kind"] for s in said["steps"]] == ["decode"]
     assert said["device"] == "cpu-portable"
-    assert any(p["op"].startswith("attention int8") for p in said["steps"][0]["parts"])
+    assert said["kv_type"] == kv_type
+    assert any(p["op"].startswith(f"attention {kv_type}") for p in said["steps"][0]["parts"])
 
 
 def test_tables_end_with_the_limits_of_the_machine():

@@ -12,6 +12,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cuda_load.h"
 #include "kernels/devices.h"
+#include "tensor/fp8.h"
 #include "tensor/q8.h"
 
 static void must(enum status st, const struct err *err) {
@@ -184,7 +185,8 @@ bool rig_row_is_live(const struct rig_run *run, uint32_t value, uint32_t row) {
 static float number(const struct rig *r, uint32_t value, uint32_t row, uint32_t col) {
     float spread = r->spread > 0 ? r->spread : 1.0f;
     uint64_t at = ((uint64_t)(row + r->row_base) << 32) | col;
-    return (float)((rng_unit_at(r->seed, value + 1, at) * 2 - 1) * spread);
+    float x = (float)((rng_unit_at(r->seed, value + 1, at) * 2 - 1) * spread);
+    return r->is_coarse ? fp8_to_f32(fp8_from_f32(x)) : x;
 }
 
 static void fill_row(const struct rig *r, uint32_t value, uint32_t row, uint8_t *to) {

@@ -24,7 +24,8 @@ struct rig_run;
 
 struct rig {
     uint64_t seed;
-    float spread; /* numbers lie in (-spread, spread); 0 means 1 */
+    float spread;   /* numbers lie in (-spread, spread); 0 means 1 */
+    bool is_coarse; /* they are numbers of tensor/fp8.h */
     struct rig_value values[RIG_VALUES_MAX];
     uint32_t value_count;
     struct op ops[RIG_OPS_MAX];

@@ -210,11 +210,12 @@ static void make_tape(struct shaped *m, const struct step_sizes *n) {
 
 /* ---- opening ---- */
 
-static enum status make_program(struct shaped *m, const struct step_sizes *n, uint32_t blocks,
-                                struct err *err) {
+static enum status make_program(struct shaped *m, const struct step_sizes *n,
+                                const struct shaped_sizes *sizes, struct err *err) {
     const struct shape *s = m->shape;
-    m->kv = (struct kv_space){.shape = {KV_F16, s->layers, s->kv_heads, s->head_dim, BLOCK_TOKENS},
-                              .block_count = blocks};
+    m->kv = (struct kv_space){
+        .shape = {sizes->kv_type, s->layers, s->kv_heads, s->head_dim, BLOCK_TOKENS},
+        .block_count = sizes->kv_tokens / BLOCK_TOKENS};
     m->kv.block_bytes = m->dev.kv_block_bytes(m->dev.self, &m->kv.shape);
     m->kv.base = m->dev.alloc(m->dev.self, m->kv.block_bytes * m->kv.block_count);
     CHECK(m->kv.base);
@@ -238,7 +239,7 @@ bool shaped_open(struct shaped *m, const struct shape *s, const char *device,
     if (st == ST_OK) {
         make_weights(m);
         make_tape(m, &n);
-        st = make_program(m, &n, sizes->kv_tokens / BLOCK_TOKENS, &err);
+        st = make_program(m, &n, sizes, &err);
     }
     if (st != ST_OK) printf("  %s: %s\n", device, err.text);
     return st == ST_OK;

@@ -26,6 +26,7 @@ struct shape {
  * less than all sequences at their longest, some share blocks. */
 struct shaped_sizes {
     uint32_t rows, seqs, tokens, kv_tokens;
+    enum kv_type kv_type;
 };
 
 struct shaped {

@@ -101,7 +101,7 @@ static void check_against(struct checks *c, const struct shape *s, const char *d
  * than 1 % of a row's largest. */
 static void check_shape(struct checks *c, const struct shape *s) {
     char device[256];
-    bool is_mma = s->type == KV_F16 && (s->head_dim == 64 || s->head_dim == 128);
+    bool is_mma = cuda_attends_mma(s->type, s->head_dim);
     snprintf(device, sizeof(device), "%s,attention=plain", c->device);
     check_against(c, s, device, 0);
     if (!is_mma || s->is_quantised) return;
@@ -165,6 +165,29 @@ static void check_chunks(struct checks *c, const struct shape *s) {
     mem_free(parts);
 }
 
+/* Numbers that are in both formats give the same bits from a cache of fp8 and from one of f16. */
+static void check_formats(struct checks *c, uint32_t head_dim, uint32_t chunk) {
+    struct shape s = {.heads = 4, .kv_heads = 2, .head_dim = head_dim, .window = 200};
+    size_t floats = 300 * (size_t)s.heads * head_dim;
+    float *found[2] = {mem_alloc_array(floats, sizeof(float)),
+                       mem_alloc_array(floats, sizeof(float))};
+    char device[256];
+    CHECK(found[0] && found[1]);
+    snprintf(device, sizeof(device), "%s%s", c->device, chunk == 1 ? ",whole=always" : "");
+    for (int i = 0; i < 2; i++) {
+        s.type = i ? KV_F8 : KV_F16;
+        struct rig r = rig_of(&s, 300);
+        r.is_coarse = true;
+        run_chunks(&r, device, chunk, found[i]);
+    }
+    check_that(c, memcmp(found[0], found[1], floats * sizeof(float)) == 0,
+               "attention over fp8 has other bits than over the same numbers in f16: heads of %u, "
+               "chunks of %u",
+               head_dim, chunk);
+    mem_free(found[0]);
+    mem_free(found[1]);
+}
+
 void suite_attention(struct checks *c) {
     static const struct shape shapes[] = {
         {.heads = 4, .kv_heads = 4, .head_dim = 64, .type = KV_F16},
@@ -180,6 +203,9 @@ void suite_attention(struct checks *c) {
         {.heads = 2, .kv_heads = 2, .head_dim = 24, .type = KV_I8},
         {.heads = 4, .kv_heads = 2, .head_dim = 128, .type = KV_I8, .window = 100},
         {.heads = 4, .kv_heads = 4, .head_dim = 32, .type = KV_F16, .is_quantised = true},
+        {.heads = 8, .kv_heads = 2, .head_dim = 128, .type = KV_F8},
+        {.heads = 7, .kv_heads = 1, .head_dim = 64, .type = KV_F8, .softcap = 20, .window = 100},
+        {.heads = 6, .kv_heads = 2, .head_dim = 96, .type = KV_F8, .window = 300},
     };
     enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
     for (int i = 0; i < SHAPES; i++) check_shape(c, &shapes[i]);
@@ -190,4 +216,9 @@ void suite_attention(struct checks *c) {
     check_chunks(c, &shapes[3]);
     check_chunks(c, &shapes[4]);
     check_chunks(c, &shapes[10]);
+    check_chunks(c, &shapes[13]);
+    check_chunks(c, &shapes[14]);
+    check_formats(c, 64, 7);
+    check_formats(c, 128, 64);
+    check_formats(c, 64, 1);
 }

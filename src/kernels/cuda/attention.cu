@@ -13,6 +13,7 @@
  * Cost: K and V are read once for each row and group of 4 queries: near the caches' speed for
  * prompts, memory's for decoding.
  */
+#include "kernels/cuda/device_fp8.cuh"
 #include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/device_mat.cuh"
 #include "kernels/cuda/device_math.cuh"
@@ -25,7 +26,7 @@ static constexpr int QUERIES_MAX = 4;
 /* ---- reading ---- */
 
 /* How keys and values lie: in a cache of some type, or as rows of floats. */
-enum kv_source { FROM_F16, FROM_F32, FROM_I8, FROM_ROWS };
+enum kv_source { FROM_F16, FROM_F32, FROM_I8, FROM_F8, FROM_ROWS };
 
 /* Where a segment's keys and values are; tiles of a cache, or the first row. */
 struct segment_places {
@@ -59,6 +60,16 @@ static __device__ inline void load_key(const struct segment_places &s, uint32_t 
             float2 both = __half22float2(pairs[i]);
             out[2 * i] = both.x, out[2 * i + 1] = both.y;
         }
+    } else if (SOURCE == FROM_F8) {
+        uint2 raw = *(const uint2 *)(tile + at);
+        __half2 pairs[4];
+        fp8_halves(raw.x, pairs);
+        fp8_halves(raw.y, pairs + 2);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float2 both = __half22float2(pairs[i]);
+            out[2 * i] = both.x, out[2 * i + 1] = both.y;
+        }
     } else {
         uint2 raw = *(const uint2 *)(tile + at);
         const int8_t *bytes = (const int8_t *)&raw;
@@ -76,10 +87,17 @@ static __device__ inline float2 load_value(const struct segment_places &s, uint3
         return make_float2(v[0], v[1]);
     }
     const uint8_t *side = s.tile[j / CUDA_TILE_TOKENS] + s.side_bytes;
-    enum kv_type type = SOURCE == FROM_F32 ? KV_F32 : SOURCE == FROM_F16 ? KV_F16 : KV_I8;
+    enum kv_type type = SOURCE == FROM_F32   ? KV_F32
+                        : SOURCE == FROM_F16 ? KV_F16
+                        : SOURCE == FROM_F8  ? KV_F8
+                                             : KV_I8;
     size_t at = cuda_v_index(type, j % CUDA_TILE_TOKENS, d, head_dim);
     if (SOURCE == FROM_F32) return *(const float2 *)(side + at * 4);
     if (SOURCE == FROM_F16) return __half22float2(*(const __half2 *)(side + at * 2));
+    if (SOURCE == FROM_F8) {
+        uint32_t pair = *(const uint16_t *)(side + at);
+        return __half22float2(fp8_spread(__byte_perm(pair, 0, 0x1404)));
+    }
     char2 both = *(const char2 *)(side + at);
     return make_float2((float)both.x, (float)both.y);
 }
@@ -403,6 +421,8 @@ void cuda_attention(const struct cuda_attention *a, const struct cuda_queue *que
         launch_source<FROM_F16>(a, queue);
     else if (a->kv.type == KV_F32)
         launch_source<FROM_F32>(a, queue);
+    else if (a->kv.type == KV_F8)
+        launch_source<FROM_F8>(a, queue);
     else
         launch_source<FROM_I8>(a, queue);
 }

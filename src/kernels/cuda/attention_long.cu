@@ -32,6 +32,22 @@ static __device__ inline void bring(const uint8_t *tile, const uint8_t *any, uin
     }
 }
 
+template <int D, bool IS_F8>
+static __device__ inline void bring_tile(const struct cuda_attention &a, const uint8_t *tile,
+                                         uint32_t t, struct reach all, uint32_t ring) {
+    if (IS_F8)
+        bring_f8<D>(tile, a.kv.base, ring + f8_stage_at<D>(t));
+    else
+        bring<D>(tile, a.kv.base, t, all, ring + t % STAGES * mma_dims<D>::stage);
+}
+
+template <int D>
+static __device__ inline void spread_tile(uint32_t t, struct reach all, uint8_t *buffers) {
+    uint8_t *keys = buffers + threadIdx.x / 32 * AS_IN_CACHE;
+    spread_f8<D, SIDE_BY_SIDE>(buffers + f8_stage_at<D>(t), t, all,
+                               {keys, keys + mma_dims<D>::stage / 2});
+}
+
 /* ---- products ---- */
 
 template <int D, bool IS_WG>
@@ -102,7 +118,7 @@ static __device__ void join_long(float factor, const float max[2], const float s
     }
 }
 
-template <int D, bool IS_WG, bool HAS_CAP>
+template <int D, bool IS_F8, bool IS_WG, bool HAS_CAP>
 static __global__ void __launch_bounds__(THREADS, 2)
     long_kernel(struct cuda_attention a, const struct cuda_row_run *table) {
     begin_kernel();
@@ -122,16 +138,16 @@ static __global__ void __launch_bounds__(THREADS, 2)
     load_queries<D>(a, q, frags);
     uint32_t from = all.first / TILE, to = (all.end + TILE - 1) / TILE;
     const uint8_t *next = find_tile(a, blocks, all, kv_head, from);
-    bring<D>(next, a.kv.base, from, all, ring + from % STAGES * dims::stage);
+    bring_tile<D, IS_F8>(a, next, from, all, ring);
     copies_commit();
     next = find_tile(a, blocks, all, kv_head, from + 1);
     for (uint32_t t = from; t < to; t++) {
-        uint32_t stage = ring + t % STAGES * dims::stage;
-        if (t + 1 < to)
-            bring<D>(next, a.kv.base, t + 1, all, ring + (t + 1) % STAGES * dims::stage);
+        uint32_t stage = ring + (IS_F8 ? 0 : t % STAGES * dims::stage);
+        if (t + 1 < to) bring_tile<D, IS_F8>(a, next, t + 1, all, ring);
         copies_commit();
         next = find_tile(a, blocks, all, kv_head, t + 2);
         copies_wait<1>();
+        if (IS_F8) spread_tile<D>(t, all, buffers);
         if (IS_WG) fence_async();
         __syncthreads();
         float s[TILE / 8][4] = {{0.0f}}, top[2];
@@ -168,38 +184,55 @@ template <int D> static constexpr uint32_t shared_bytes(void) {
     return STAGES * mma_dims<D>::stage + mma_dims<D>::kept * THREADS * (uint32_t)sizeof(float);
 }
 
-template <int D, bool IS_WG>
+template <int D, bool IS_F8, bool IS_WG>
 static void launch_long(const struct cuda_attention *a, const struct cuda_row_run *table,
                         uint32_t count, const struct cuda_queue *queue) {
     dim3 grid(a->kv_heads, count);
     if (a->softcap > 0.0f)
-        launch(queue, long_kernel<D, IS_WG, true>, grid, THREADS, shared_bytes<D>(), *a, table);
+        launch(queue, long_kernel<D, IS_F8, IS_WG, true>, grid, THREADS, shared_bytes<D>(), *a,
+               table);
     else
-        launch(queue, long_kernel<D, IS_WG, false>, grid, THREADS, shared_bytes<D>(), *a, table);
+        launch(queue, long_kernel<D, IS_F8, IS_WG, false>, grid, THREADS, shared_bytes<D>(), *a,
+               table);
 }
 
-template <int D, bool IS_WG> static void prepare(void) {
-    cudaFuncSetAttribute(long_kernel<D, IS_WG, false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         (int)shared_bytes<D>());
-    cudaFuncSetAttribute(long_kernel<D, IS_WG, true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         (int)shared_bytes<D>());
+template <int D, bool IS_F8, bool IS_WG> static void prepare(void) {
+    cudaFuncSetAttribute(long_kernel<D, IS_F8, IS_WG, false>,
+                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes<D>());
+    cudaFuncSetAttribute(long_kernel<D, IS_F8, IS_WG, true>,
+                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes<D>());
+}
+
+template <int D> static void prepare_all(void) {
+    prepare<D, false, false>();
+    prepare<D, false, true>();
+    prepare<D, true, false>();
+    prepare<D, true, true>();
 }
 
 void cuda_attention_long_prepare(void) {
-    prepare<64, false>();
-    prepare<64, true>();
-    prepare<128, false>();
-    prepare<128, true>();
+    prepare_all<64>();
+    prepare_all<128>();
+}
+
+template <int D>
+static void launch_dims(const struct cuda_attention *a, const struct cuda_row_run *table,
+                        uint32_t count, const struct cuda_queue *queue) {
+    bool is_f8 = a->kv.type == KV_F8;
+    if (is_f8 && a->by_groups)
+        launch_long<D, true, true>(a, table, count, queue);
+    else if (is_f8)
+        launch_long<D, true, false>(a, table, count, queue);
+    else if (a->by_groups)
+        launch_long<D, false, true>(a, table, count, queue);
+    else
+        launch_long<D, false, false>(a, table, count, queue);
 }
 
 void cuda_attention_long(const struct cuda_attention *a, const struct cuda_row_run *table,
                          uint32_t count, const struct cuda_queue *queue) {
-    if (a->head_dim == 64 && a->by_groups)
-        launch_long<64, true>(a, table, count, queue);
-    else if (a->head_dim == 64)
-        launch_long<64, false>(a, table, count, queue);
-    else if (a->by_groups)
-        launch_long<128, true>(a, table, count, queue);
+    if (a->head_dim == 64)
+        launch_dims<64>(a, table, count, queue);
     else
-        launch_long<128, false>(a, table, count, queue);
+        launch_dims<128>(a, table, count, queue);
 }

@@ -87,6 +87,7 @@ template <int D> struct short_work {
     struct query q[2];
     struct reach all;
     uint32_t kv_head, ring;
+    uint8_t *buffers; /* at `ring` */
     uint32_t frags[mma_dims<D>::steps][4];
     struct short_shared *shared;
 };
@@ -98,14 +99,32 @@ static __device__ inline uint32_t first_tile(uint32_t segment, struct reach all)
     return max(segment * PER_SEGMENT, all.first / TILE);
 }
 
+/* Tile `t`, whose KV tile of this warp is `tile`, to its buffer. */
+template <int D, bool IS_F8>
+static __device__ inline void bring_tile(const struct cuda_attention &a,
+                                         const struct short_work<D> &w, const uint8_t *tile,
+                                         uint32_t t) {
+    if (IS_F8)
+        bring_f8<D>(tile, a.kv.base, w.ring + f8_stage_at<D>(t));
+    else
+        bring<D>(tile, a.kv.base, t, w.all, w.ring + t % STAGES * mma_dims<D>::stage);
+}
+
 /* The first tile of a segment is on its way. */
-template <int D>
+template <int D, bool IS_F8>
 static __device__ void bring_first(const struct cuda_attention &a, const struct short_work<D> &w,
                                    uint32_t segment) {
     uint32_t t = first_tile(segment, w.all);
-    bring<D>(find_tile(a, w.blocks, w.all, w.kv_head, t), a.kv.base, t, w.all,
-             w.ring + t % STAGES * mma_dims<D>::stage);
+    bring_tile<D, IS_F8>(a, w, find_tile(a, w.blocks, w.all, w.kv_head, t), t);
     copies_commit();
+}
+
+/* Bytes that lie in `stage` to the block's f16, by the warp that has brought them. */
+template <int D>
+static __device__ inline void spread_tile(const uint8_t *stage, uint32_t t, struct reach all,
+                                          uint8_t *buffers) {
+    uint8_t *keys = buffers + threadIdx.x / 32 * 2 * mma_dims<D>::side;
+    spread_f8<D, AS_IN_CACHE>(stage, t, all, {keys, keys + mma_dims<D>::side});
 }
 
 /* Tile `t`, which lies in `stage`. */
@@ -139,7 +158,7 @@ static __device__ inline void attend_tile(const struct cuda_attention &a,
 
 /* A segment whose first tile is on its way. Where the block goes on with the next segment, the
  * first tile of that is on its way at the end. */
-template <int D>
+template <int D, bool IS_F8>
 static __device__ void attend_short(const struct cuda_attention &a, const struct short_work<D> &w,
                                     uint32_t segment, struct short_sums<D> *sums) {
     using dims = mma_dims<D>;
@@ -148,12 +167,12 @@ static __device__ void attend_short(const struct cuda_attention &a, const struct
     uint32_t last = a.segments > 1 ? to : (w.all.end + TILE - 1) / TILE;
     const uint8_t *next = find_tile(a, w.blocks, w.all, w.kv_head, from + 1);
     for (uint32_t t = from; t < to; t++) {
-        uint32_t stage = w.ring + t % STAGES * dims::stage;
-        if (t + 1 < last)
-            bring<D>(next, a.kv.base, t + 1, w.all, w.ring + (t + 1) % STAGES * dims::stage);
+        uint32_t stage = w.ring + (IS_F8 ? 0 : t % STAGES * dims::stage);
+        if (t + 1 < last) bring_tile<D, IS_F8>(a, w, next, t + 1);
         copies_commit();
         next = find_tile(a, w.blocks, w.all, w.kv_head, t + 2);
         copies_wait<1>();
+        if (IS_F8) spread_tile<D>(w.buffers + f8_stage_at<D>(t), t, w.all, w.buffers);
         __syncthreads();
         attend_tile<D>(a, w, t, stage, sums);
         __syncthreads(); /* this tile's buffer is free for the next but one */
@@ -225,7 +244,7 @@ static __device__ void store_part(const struct cuda_attention &a, const struct q
 
 /* Where every row is the one new token of its sequence, tiles without that token hold what earlier
  * steps wrote, so the first of them is fetched before the kernels in front have ended. */
-template <int D>
+template <int D, bool IS_F8>
 static __global__ void __launch_bounds__(THREADS)
     short_kernel(struct cuda_attention a, const struct cuda_row_run *table) {
     extern __shared__ __align__(128) uint8_t buffers[];
@@ -243,12 +262,13 @@ static __global__ void __launch_bounds__(THREADS)
     w.all = reach;
     w.kv_head = kv_head;
     w.ring = shared_address(buffers);
+    w.buffers = buffers;
     w.shared = &m;
     bool is_old = !table && !is_idle && (first_tile(from, reach) + 1) * TILE < reach.end;
-    if (is_old) bring_first<D>(a, w, from);
+    if (is_old) bring_first<D, IS_F8>(a, w, from);
     wait_for_inputs();
     if (is_idle) return;
-    if (!is_old) bring_first<D>(a, w, from);
+    if (!is_old) bring_first<D, IS_F8>(a, w, from);
     load_queries<D>(a, w.q, w.frags);
     struct all_sums<D> all;
     clear_all<D>(&all);
@@ -256,7 +276,7 @@ static __global__ void __launch_bounds__(THREADS)
     for (uint32_t segment = from; segment < end; segment++) {
         struct short_sums<D> s;
         clear_sums<D>(&s);
-        attend_short<D>(a, w, segment, &s);
+        attend_short<D, IS_F8>(a, w, segment, &s);
         if (a.segments > 1) {
             store_part<D>(a, w.q[0], segment, 0, s);
             store_part<D>(a, w.q[1], segment, 1, s);
@@ -321,11 +341,11 @@ static __device__ inline struct whole_item item_of(const struct cuda_attention &
 }
 
 /* The warp's KV tile of tile `t`: all warps together bring the tile. */
-template <int D>
+template <int D, bool IS_F8>
 static __device__ inline void bring_whole(const struct cuda_attention &a,
                                           const struct whole_item &item, uint32_t t, uint32_t stage,
                                           uint32_t arrival) {
-    static constexpr uint32_t bytes = 2 * mma_dims<D>::side;
+    static constexpr uint32_t bytes = 2 * (IS_F8 ? mma_dims<D>::f8_side : mma_dims<D>::side);
     const uint8_t *tile = find_tile(a, item.blocks, item.all, item.kv_head, t);
     if (threadIdx.x % 32 != 0) return;
     arrival_expect(arrival, tile ? bytes : 0);
@@ -346,7 +366,7 @@ static __device__ inline void clean_values(const struct reach &all, uint32_t t, 
     fence_async();
 }
 
-template <int D>
+template <int D, bool IS_F8>
 static __global__ void __launch_bounds__(THREADS, CUDA_WHOLE_BLOCKS)
     whole_kernel(struct cuda_attention a, uint32_t items) {
     using dims = mma_dims<D>;
@@ -363,9 +383,10 @@ static __global__ void __launch_bounds__(THREADS, CUDA_WHOLE_BLOCKS)
     }
     __syncthreads();
     bool is_old = (item.from + 1) * TILE < item.all.end; /* without the newest token */
-    if (is_old) bring_whole<D>(a, item, item.from, ring, arrival);
+    uint32_t begin = ring + (IS_F8 ? f8_stage_at<D>(0) : 0);
+    if (is_old) bring_whole<D, IS_F8>(a, item, item.from, begin, arrival);
     wait_for_inputs();
-    if (!is_old) bring_whole<D>(a, item, item.from, ring, arrival);
+    if (!is_old) bring_whole<D, IS_F8>(a, item, item.from, begin, arrival);
     for (; i < items; i += gridDim.x) {
         uint32_t next = i + gridDim.x, next_row = min(next, items - 1) / a.kv_heads;
         int32_t next_pos = a.pos[next_row];
@@ -382,16 +403,22 @@ static __global__ void __launch_bounds__(THREADS, CUDA_WHOLE_BLOCKS)
         clear_sums<D>(&sums);
         clear_all<D>(&all);
         for (uint32_t t = item.from; t < item.to; t++, done++) {
-            uint32_t stage = done % STAGES * dims::stage, ahead = (done + 1) % STAGES;
+            uint32_t stage = IS_F8 ? 0 : done % STAGES * dims::stage, ahead = (done + 1) % STAGES;
             bool is_last = t + 1 == item.to;
-            uint32_t to = ring + ahead * dims::stage, comes = arrival + ahead * 8;
-            if (!is_last) bring_whole<D>(a, item, t + 1, to, comes);
+            uint32_t to = ring + (IS_F8 ? f8_stage_at<D>(ahead) : ahead * dims::stage);
+            uint32_t comes = arrival + ahead * 8;
+            if (!is_last) bring_whole<D, IS_F8>(a, item, t + 1, to, comes);
             if (is_last && next < items) {
                 following = item_of(a, next, next_pos, next_seq);
-                bring_whole<D>(a, following, following.from, to, comes);
+                bring_whole<D, IS_F8>(a, following, following.from, to, comes);
             }
             arrival_wait(arrival + done % STAGES * 8, done / STAGES);
-            clean_values<D>(item.all, t, buffers + stage);
+            if (IS_F8) {
+                spread_tile<D>(buffers + f8_stage_at<D>(done), t, item.all, buffers);
+                __syncwarp(); /* the warp's keys; values are read behind the next barrier */
+            } else {
+                clean_values<D>(item.all, t, buffers + stage);
+            }
             attend_tile<D>(a, w, t, ring + stage, &sums);
             __syncthreads(); /* this tile's buffer is free for the next but one */
             if ((t + 1) % PER_SEGMENT != 0 && !is_last) continue;
@@ -405,34 +432,37 @@ static __global__ void __launch_bounds__(THREADS, CUDA_WHOLE_BLOCKS)
 
 /* ---- launching ---- */
 
-template <int D>
+template <int D, bool IS_F8>
 static void launch_short(const struct cuda_attention *a, const struct cuda_row_runs *runs,
                          const struct cuda_queue *queue) {
     uint32_t group = a->heads / a->kv_heads, rows = runs->table ? CUDA_SHORT_QUERIES / group : 1;
     dim3 parts(runs->short_count, a->kv_heads, a->segments);
     dim3 joins(runs->short_count, rows, (a->heads + WARPS - 1) / WARPS);
-    launch(queue, short_kernel<D>, parts, THREADS, STAGES * mma_dims<D>::stage, *a, runs->table);
+    launch(queue, short_kernel<D, IS_F8>, parts, THREADS, STAGES * mma_dims<D>::stage, *a,
+           runs->table);
     if (a->segments > 1) launch(queue, join_kernel<D>, joins, THREADS, 0, *a, runs->table);
 }
 
-template <int D>
+template <int D, bool IS_F8>
 static void launch_whole(const struct cuda_attention *a, uint32_t rows,
                          const struct cuda_queue *queue) {
     uint32_t items = rows * a->kv_heads, most = CUDA_WHOLE_BLOCKS * a->multiprocessors;
-    launch(queue, whole_kernel<D>, items < most ? items : most, THREADS,
+    launch(queue, whole_kernel<D, IS_F8>, items < most ? items : most, THREADS,
            STAGES * mma_dims<D>::stage, *a, items);
 }
 
-template <int D> static void prepare(void) {
-    cudaFuncSetAttribute(short_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+template <int D, bool IS_F8> static void prepare(void) {
+    cudaFuncSetAttribute(short_kernel<D, IS_F8>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          (int)(STAGES * mma_dims<D>::stage));
-    cudaFuncSetAttribute(whole_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    cudaFuncSetAttribute(whole_kernel<D, IS_F8>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          (int)(STAGES * mma_dims<D>::stage));
 }
 
 void cuda_attention_mma_prepare(void) {
-    prepare<64>();
-    prepare<128>();
+    prepare<64, false>();
+    prepare<64, true>();
+    prepare<128, false>();
+    prepare<128, true>();
     cuda_attention_long_prepare();
 }
 
@@ -441,17 +471,26 @@ bool cuda_attention_mma_can(const struct cuda_attention *a) {
            a->heads / a->kv_heads <= CUDA_SHORT_QUERIES;
 }
 
+template <int D, bool IS_F8>
+static void launch_few(const struct cuda_attention *a, const struct cuda_row_runs *runs,
+                       const struct cuda_queue *queue) {
+    if (!runs->table && a->segments == 1 && a->is_bulk)
+        launch_whole<D, IS_F8>(a, runs->short_count, queue);
+    else
+        launch_short<D, IS_F8>(a, runs, queue);
+}
+
 void cuda_attention_mma(const struct cuda_attention *a, const struct cuda_row_runs *runs,
                         const struct cuda_queue *queue) {
-    bool is_whole = !runs->table && a->segments == 1;
-    if (runs->short_count > 0 && is_whole && a->is_bulk && a->head_dim == 64)
-        launch_whole<64>(a, runs->short_count, queue);
-    else if (runs->short_count > 0 && is_whole && a->is_bulk)
-        launch_whole<128>(a, runs->short_count, queue);
+    bool is_f8 = a->kv.type == KV_F8;
+    if (runs->short_count > 0 && a->head_dim == 64 && is_f8)
+        launch_few<64, true>(a, runs, queue);
     else if (runs->short_count > 0 && a->head_dim == 64)
-        launch_short<64>(a, runs, queue);
+        launch_few<64, false>(a, runs, queue);
+    else if (runs->short_count > 0 && is_f8)
+        launch_few<128, true>(a, runs, queue);
     else if (runs->short_count > 0)
-        launch_short<128>(a, runs, queue);
+        launch_few<128, false>(a, runs, queue);
     if (runs->long_count > 0)
         cuda_attention_long(a, runs->table + runs->short_count, runs->long_count, queue);
 }

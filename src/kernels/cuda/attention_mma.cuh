@@ -1,5 +1,5 @@
-/* kernels/cuda/attention_mma.cuh - attention over a cache of f16 on tensor cores, heads of 64 and
- * 128 dimensions: its definition, and what its kernels share: queries, tiles and products.
+/* kernels/cuda/attention_mma.cuh - attention over a cache of f16 or fp8 on tensor cores, heads of
+ * 64 and 128 dimensions: its definition, and what its kernels share: queries, tiles and products.
  *
  * Queries are rounded to f16. In segments of 256 absolute positions, in tiles of 64:
  *
@@ -10,7 +10,8 @@
  *
  * The segments are joined in rising order, the result is o / l. A place that is not attended has
  * p = 0 and changes no bit, so a row's bits do not depend on which rows share its block. A "query"
- * is a row and a head; those of a block share a KV head.
+ * is a row and a head; those of a block share a KV head. Numbers of fp8 become f16, which has all
+ * of them, on their way: the bits are those of a cache of f16 that holds the same numbers.
  *
  *     attention_mma.cu    few rows: 16 queries to a block
  *     attention_long.cu   prompts: 64 queries to a block
@@ -20,6 +21,7 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/device_fp8.cuh"
 #include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/device_mma.cuh"
 #include "kernels/cuda/device_rows.cuh"
@@ -35,6 +37,7 @@ static_assert(KV_TILES == WARPS, "a warp brings one KV tile");
 template <int D> struct mma_dims {
     static constexpr uint32_t side = CUDA_TILE_TOKENS * D * 2; /* bytes of K or V of a KV tile */
     static constexpr uint32_t stage = KV_TILES * 2 * side;
+    static constexpr uint32_t f8_side = side / 2, f8_stage = stage / 2; /* as fp8 */
     static constexpr uint32_t steps = D / 16;
     static constexpr uint32_t kept = D / 2; /* numbers that a thread holds of 16 queries' result */
 };
@@ -105,6 +108,57 @@ static __device__ inline const uint8_t *find_tile(const struct cuda_attention &a
     uint32_t first = kv_tile * CUDA_TILE_TOKENS;
     if (first >= all.end || first + CUDA_TILE_TOKENS <= all.first) return NULL;
     return cuda_kv_tile(&a.kv, blocks, kv_tile, a.layer, kv_head);
+}
+
+/* ---- tiles of fp8 ---- */
+
+/* A block's memory: one stage of f16, which is worked on, then STAGES of bytes. */
+template <int D> static __device__ inline uint32_t f8_stage_at(uint32_t i) {
+    return mma_dims<D>::stage + i % STAGES * mma_dims<D>::f8_stage;
+}
+
+/* The warp's KV tile as it lies: a thread brings the pieces of 16 bytes that it spreads. */
+template <int D>
+static __device__ inline void bring_f8(const uint8_t *tile, const uint8_t *any, uint32_t stage) {
+    static constexpr uint32_t bytes = 2 * mma_dims<D>::f8_side; /* keys and values */
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint8_t *from = tile ? tile : any;
+#pragma unroll
+    for (uint32_t i = lane; i < bytes / 16; i += 32)
+        copy_16(stage + warp * bytes + i * 16, from + i * 16, tile != NULL);
+}
+
+/* Where keys and values of the warp's tile go as f16; NEXT as below. */
+struct f8_places {
+    uint8_t *keys, *values;
+};
+
+/* 16 bytes are 8 dimensions of two tokens. Values of tokens that are not attended become zeros. */
+template <int D, int NEXT>
+static __device__ inline void spread_f8(const uint8_t *stage, uint32_t t, struct reach all,
+                                        const struct f8_places &to) {
+    using dims = mma_dims<D>;
+    static constexpr uint32_t of_a_piece = CUDA_TILE_TOKENS / 2, pieces = dims::f8_side / 16;
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint8_t *mine = stage + warp * 2 * dims::f8_side;
+#pragma unroll
+    for (uint32_t n = lane; n < 2 * pieces; n += 32) {
+        uint32_t i = n % pieces, token = i % of_a_piece * 2;
+        uint32_t first = t * TILE + warp * CUDA_TILE_TOKENS + token;
+        bool is_value = n >= pieces;
+        uint4 raw = *(const uint4 *)(mine + n * 16), out[2];
+        fp8_halves(raw.x, (__half2 *)&out[0].x);
+        fp8_halves(raw.y, (__half2 *)&out[0].z);
+        fp8_halves(raw.z, (__half2 *)&out[1].x);
+        fp8_halves(raw.w, (__half2 *)&out[1].z);
+#pragma unroll
+        for (uint32_t k = 0; k < 2; k++)
+            if (is_value && (first + k < all.first || first + k >= all.end))
+                out[k] = uint4{0, 0, 0, 0};
+        uint4 *place = (uint4 *)((is_value ? to.values : to.keys) + i / of_a_piece * NEXT);
+        place[token] = out[0];
+        place[token + 1] = out[1];
+    }
 }
 
 /* ---- products ---- */

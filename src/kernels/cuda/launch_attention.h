@@ -1,8 +1,8 @@
 /* kernels/cuda/launch_attention.h - the kernels around the KV cache, as the host calls them.
  *
  * As in kernels/cuda/launch.h. Attention has two definitions: cuda_attention computes in f32 in the
- * CPU's order, to its bits; cuda_attention_mma, for a cache of f16, on tensor cores, near them.
- * Either gives a row the same bits whatever else the step holds.
+ * CPU's order, to its bits; cuda_attention_mma, for a cache of f16 or fp8, on tensor cores, near
+ * them. Either gives a row the same bits whatever else the step holds.
  */
 #ifndef KERNELS_CUDA_LAUNCH_ATTENTION_H
 #define KERNELS_CUDA_LAUNCH_ATTENTION_H

@@ -8,7 +8,7 @@
  *     V: [CUDA_TILE_TOKENS][head_dim]          or as K where tensor cores attend
  *                                              (cuda_attends_mma), which read it as it lies
  *
- * Behind the bytes of K and of V, KV_I8 keeps an f16 scale for each token.
+ * Behind the bytes of K and of V, KV_I8 keeps an f16 scale for each token; KV_F8 has none.
  *
  * Codes. Rows of a quantised matrix stand in tiles of CUDA_TILE_ROWS, the last one filled up with
  * zeros. A thread owns a row and reads 16 codes at once:
@@ -48,7 +48,7 @@ struct cuda_kv {
 
 /* Caches that attention_mma.cuh is for. */
 BOTH_SIDES bool cuda_attends_mma(enum kv_type type, uint32_t head_dim) {
-    return type == KV_F16 && (head_dim == 64 || head_dim == 128);
+    return (type == KV_F16 || type == KV_F8) && (head_dim == 64 || head_dim == 128);
 }
 
 BOTH_SIDES size_t cuda_kv_elem_bytes(enum kv_type type) {

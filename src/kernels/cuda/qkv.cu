@@ -5,6 +5,7 @@
  * the last step alone, cuda_qkv all of them in one launch; both give the same bits as the ops one
  * by one.
  */
+#include "kernels/cuda/device_fp8.cuh"
 #include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/device_mat.cuh"
 #include "kernels/cuda/device_math.cuh"
@@ -52,6 +53,8 @@ static __device__ void write_side(const struct cuda_kv &kv, const float *x, bool
             ((float *)tile)[at] = x[d];
         else if (kv.type == KV_F16)
             ((__half *)tile)[at] = __float2half_rn(x[d]);
+        else if (kv.type == KV_F8)
+            tile[at] = fp8_of(x[d]);
         else
             ((int8_t *)tile)[at] = int8_of(x[d], scale);
     }

@@ -19,6 +19,11 @@ static inline float __half2float(__half h) { return f16_to_f32(h.bits); }
 static inline __half __float2half_rn(float x) { return {f16_from_f32(x)}; }
 static inline __half __ushort_as_half(uint16_t bits) { return {bits}; }
 static inline uint16_t __half_as_ushort(__half h) { return h.bits; }
+static inline __half2 __half2half2(__half h) { return {h, h}; }
+static inline __half2 __hmul2(__half2 a, __half2 b) {
+    return {__float2half_rn(__half2float(a.x) * __half2float(b.x)),
+            __float2half_rn(__half2float(a.y) * __half2float(b.y))};
+}
 static inline float2 __half22float2(__half2 h) { return {__half2float(h.x), __half2float(h.y)}; }
 
 #endif

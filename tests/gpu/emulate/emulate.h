@@ -99,6 +99,13 @@ static inline uint32_t __ballot_sync(uint32_t, int flag) {
     for (int i = 0; i < 32; i++) out |= (uint32_t)(all[i] & 1) << i;
     return out;
 }
+/* Byte i is the one of b:a that digit i of `pick` names. */
+static inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t pick) {
+    uint64_t all = (uint64_t)b << 32 | a;
+    uint32_t out = 0;
+    for (int i = 0; i < 4; i++) out |= (uint32_t)(all >> (pick >> 4 * i & 7) * 8 & 255) << 8 * i;
+    return out;
+}
 static inline int __popc(uint32_t x) { return __builtin_popcount(x); }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 

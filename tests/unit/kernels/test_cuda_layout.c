@@ -12,7 +12,7 @@
 
 enum { DIM_MAX = 256 };
 static const uint32_t dims[] = {8, 24, 32, 64, 80, 96, 128, 256};
-static const enum kv_type types[] = {KV_F16, KV_F32, KV_I8};
+static const enum kv_type types[] = {KV_F16, KV_F32, KV_I8, KV_F8};
 
 static void check_side(enum kv_type type, uint32_t dim, bool is_value) {
     static uint8_t seen[CUDA_TILE_TOKENS * DIM_MAX];
@@ -42,6 +42,9 @@ static void test_values_lie_as_keys_where_tensor_cores_attend(void **state) {
     for (uint32_t token = 0; token < CUDA_TILE_TOKENS; token++)
         for (uint32_t d = 0; d < 128; d++)
             assert_int_equal(cuda_v_index(KV_F16, token, d, 128), cuda_k_index(token, d));
+    for (uint32_t token = 0; token < CUDA_TILE_TOKENS; token++)
+        for (uint32_t d = 0; d < 64; d++)
+            assert_int_equal(cuda_v_index(KV_F8, token, d, 64), cuda_k_index(token, d));
     assert_int_equal(cuda_v_index(KV_F16, 9, 64, 128) * 2 % 128, 16);
     assert_int_equal(cuda_v_index(KV_I8, 3, 5, 128), 3 * 128 + 5);
     assert_int_equal(cuda_v_index(KV_F16, 3, 5, 96), 3 * 96 + 5);
