@@ -12,10 +12,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 from browser_lib import open_browser, open_tab, until  # noqa: E402
-from server_lib import Server, wait_until  # noqa: E402
+from server_lib import Server  # noqa: E402
 
 QUESTIONS = ("Why is the sky blue? Two sentences.", "Write a short Python function that adds two numbers.")
 BYTES_MAX = 120 << 10
+# Reads the story of a request that was preempted, or else waited longest.
+STORY = """import('/page/bus.js').then(({ shownStore, select }) => {
+    const waited = (s) => s.waits.reduce((sum, w) => sum + w.us, 0) + 1e9 * s.preemptions.length;
+    select([...shownStore().sequences.values()].sort((a, b) => waited(b) - waited(a))[0]);
+})"""
 
 
 def chat(browser, url, out):
@@ -48,22 +53,28 @@ def phone(browser, url, out):
 def bus(browser, url, out):
     with open_tab(browser, url + "/#bus", width=1180, height=800) as tab:
         page = tab.page
-        until(page, "document.querySelector('#policy') && document.querySelector('#policy').options.length > 0")
         page.click("#try-load")
-        until(page, "/ 2[0-4] answered/.test(document.querySelector('#try-panel').textContent)")
-        page.mouse.move(3, 3)
-        until(page, "[...document.querySelectorAll('.requests li')].some((e) => e.textContent.includes('ended'))")
-        page.click(".requests li:has-text('ended') button >> nth=0")
-        page.wait_for_selector(".story li")
+        until(page, "/24 of 24/.test(document.querySelector('#try-panel').textContent)")
+        page.focus("#bus-canvas")
+        page.keyboard.press("-")
+        for _ in range(30):  # back to when requests waited
+            page.keyboard.press("ArrowLeft")
+            page.wait_for_timeout(300)
+            if page.locator(".bus-side ol li button").count() > 2:
+                break
+        page.evaluate(STORY)
+        page.wait_for_timeout(300)
         page.evaluate("document.querySelector('#bus-view').scrollTop = 0")
         page.screenshot(path=out / "bus.png")
-        wait_until(lambda: page.evaluate("/24 of 24/.test(document.querySelector('#try-panel').textContent)"), 60)
-        page.click("#compare")
-        page.wait_for_selector("#try-panel .compare canvas")
-        page.wait_for_timeout(300)
-        page.locator("#try-panel").screenshot(path=out / "compare.png")
+        page.keyboard.press(" ")
+        if page.is_visible("#compare"):
+            page.click("#compare")
+            page.wait_for_selector("#try-panel .compare canvas")
+            page.wait_for_timeout(300)
+            page.locator("#try-panel").screenshot(path=out / "compare.png")
+        page.evaluate("document.querySelector('#try-load').click()")
         page.click("#go-load")
-        page.wait_for_timeout(9000)
+        page.wait_for_timeout(16000)
         page.screenshot(path=out / "numbers.png")
         tab.check(url)
 
@@ -71,7 +82,7 @@ def bus(browser, url, out):
 def main():
     out = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "docs" / "img")
     out.mkdir(parents=True, exist_ok=True)
-    with Server("smollm2", "--set", "max_seqs=12", "--set", "kv_blocks=500") as server, open_browser() as browser:
+    with Server("smollm2", "--ctx", "1024", "--set", "max_seqs=8", "--set", "kv_blocks=130") as server, open_browser() as browser:
         for make in (chat, phone, bus):
             make(browser, server.url, out)
     for file in sorted(out.glob("*.png")):

@@ -98,6 +98,14 @@ export async function postJson(path, body, options) {
     return (await send('POST', path, { ...options, body })).json();
 }
 
+let knownPaths = null;
+
+/** Whether this server has a path; its own document says so. */
+export async function hasPath(path) {
+    knownPaths ||= getJson('/openapi.json').then((d) => d.paths, () => ({}));
+    return path in await knownPaths;
+}
+
 /** Reads a stream of events; an event whose data has an error ends it with that error. */
 export async function stream(method, path, options, onEvent) {
     const response = await send(method, path, {

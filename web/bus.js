@@ -1,5 +1,5 @@
 // bus.js - the view at #bus: the engine's steps, live or from a recording.
-import { ApiError, errorNote, getJson, send, stream } from './api.js';
+import { ApiError, errorNote, getJson, hasPath, send, stream } from './api.js';
 import { askForFile, button, byId, countText, el, fill, msText, plural, saveFile, say } from './dom.js';
 import { drawBlockMap, Picture, stepTimeText, ZOOMS } from './picture.js';
 import { parseRecording, recordingPage, StepStore } from './record.js';
@@ -216,12 +216,14 @@ function showTexts() {
     fillUnlessUsed(parts.requests, latestSequences(16).map((s) => el('li', {},
         button(requestLabel(s), () => select(s), { class: 'link', 'aria-pressed': s === picture.selected ? 'true' : null }),
         el('span', { class: 'count' }, s.ended ? ` ended, ${plural(s.ended.generated, 'token')}` : s.segments.length ? ' running' : ' waiting'))));
+    showMap(step);
     if (picture.selected) showStory();
 }
 
 const latestSequences = (count) => store ? [...store.sequences.values()].slice(-count).reverse() : [];
 
-function select(sequence) {
+/** Reads the story of a sequence. */
+export function select(sequence) {
     picture.selected = sequence;
     isDirty = true;
     showStory();
@@ -247,9 +249,15 @@ function showStory() {
         el('li', {}, us === null ? null : el('time', { class: 'count' }, clockText(us)), el('span', {}, sentence)))));
 }
 
-function showMap() {
-    const blocks = store && store.state.blocks;
-    if (blocks && blocks.map && picture) drawBlockMap(parts.map, parts.map.parentElement.clientWidth, blocks.map, picture.colours);
+/**
+ * The map of the blocks: where they are, if the view is live and the server tells it; otherwise how
+ * many of each kind there were at the step that is shown.
+ */
+function showMap(step) {
+    const isNow = !isPaused && !isRecorded && store.state.blocks && store.state.blocks.map;
+    const { used, shared, cached, free } = step.blocks || {};
+    const map = isNow || (used === undefined ? null : [[2, used], [3, shared], [1, cached], [0, free]]);
+    if (map) drawBlockMap(parts.map, parts.map.parentElement.clientWidth, map, picture.colours);
 }
 
 // ---- where steps come from ----
@@ -263,7 +271,7 @@ export function useStore(next) {
     if (isPaused || isRecorded) picture.right = store.end;
     isDirty = true;
     showStory();
-    showMap();
+    showTexts();
 }
 
 function onEngineEvent({ event, data }) {
@@ -287,11 +295,17 @@ function onEngineEvent({ event, data }) {
 
 const ofModel = (path) => watchedModel ? `${path}${path.includes('?') ? '&' : '?'}model=${encodeURIComponent(watchedModel)}` : path;
 
+/** The state of the engine; empty where the server does not tell it: then the steps have to do. */
+async function readState(options) {
+    return await hasPath('/v1/engine/state') ? getJson(ofModel('/v1/engine/state'), options) : {};
+}
+
 /** Reads the steps from where the store ends until the stream breaks. */
 async function watchOnce() {
     watchAbort = new AbortController();
-    takeState(await getJson(ofModel('/v1/engine/state')));
-    const last = liveStore && liveStore.hello.model === liveState.model && liveStore.steps.at(-1);
+    takeState(await readState({}));
+    const isSameModel = liveStore && (!watchedModel || liveStore.hello.model === watchedModel);
+    const last = isSameModel && liveStore.steps.at(-1);
     const from = last ? last.step + 1 : Math.max(0, (liveState.step || 0) - HISTORY_STEPS);
     await stream('GET', ofModel(`/v1/engine/steps?from=${from}`), { signal: watchAbort.signal }, onEngineEvent);
 }
@@ -313,7 +327,7 @@ async function watch() {
 
 function takeState(state) {
     liveState = state;
-    if (liveStore && liveStore.hello.model === state.model) liveStore.state = state;
+    if (liveStore && (!state.model || liveStore.hello.model === state.model)) liveStore.state = state;
     showModelField();
     document.dispatchEvent(new Event('enginestate'));
 }
@@ -322,8 +336,7 @@ async function pollState() {
     const isSeen = !byId('bus-view').hidden || !byId('load-view').hidden;
     if (!isSeen || isRecorded || !liveStore) return;
     try {
-        takeState(await getJson(ofModel('/v1/engine/state'), { quiet: true }));
-        if (!isPaused) showMap();
+        takeState(await readState({ quiet: true }));
     } catch {
         // the stream of steps reports what is wrong
     }
@@ -392,12 +405,10 @@ function leaveRecording() {
 function startDrawing() {
     new ResizeObserver(() => {
         isDirty = true;
-        showMap();
     }).observe(parts.box);
     document.addEventListener('themechange', () => {
         if (picture) picture.readColours();
         isDirty = true;
-        showMap();
     });
     requestAnimationFrame(drawFrame);
     setInterval(showTexts, TEXT_MS);

@@ -2,7 +2,7 @@
 //
 // Everything is computed from /metrics, which is read every two seconds, and from the state of the
 // engine; tenants are counted from the steps.
-import { errorNote, getJson, postJson, send } from './api.js';
+import { errorNote, getJson, hasPath, postJson, send } from './api.js';
 import { engineState, tenantFigures } from './bus.js';
 import { chartElement } from './chart.js';
 import { button, byId, bytesText, countText, el, fill, msText, numberText, say } from './dom.js';
@@ -83,8 +83,8 @@ function makeLoadView() {
             el('section', {}, el('h2', {}, 'Since the start'), panels.totals),
             el('section', {}, el('h2', {}, 'Latency since the start'), panels.percentiles),
             el('section', {}, el('h2', {}, 'Tenants in the kept steps'), panels.tenants),
-            el('section', {}, el('h2', {}, 'What is loaded'), panels.starts)),
-        el('section', {}, el('h2', {}, 'Knobs of the scheduler'), panels.knobs)));
+            panels.startsBox = el('section', { hidden: true }, el('h2', {}, 'What is loaded'), panels.starts)),
+        panels.knobsBox = el('section', { hidden: true }, el('h2', {}, 'Knobs of the scheduler'), panels.knobs)));
 }
 
 function showLoad() {
@@ -123,8 +123,8 @@ function showModelsOf(models) {
 
 // ---- knobs and start times, from the state of the engine ----
 
-function knobInput(knob) {
-    if (!knob.live) return String(knob.value);
+function knobInput(knob, canSet) {
+    if (!knob.live || !canSet) return String(knob.value);
     const input = el('input', { value: String(knob.value), 'aria-label': knob.name, class: 'knob' });
     const apply = async () => {
         const value = input.value.trim() !== '' && Number.isFinite(Number(input.value)) ? Number(input.value) : input.value;
@@ -140,12 +140,14 @@ function knobInput(knob) {
 
 let shownKnobs = '';
 
-function showEngineState() {
+async function showEngineState() {
     const state = engineState();
+    const canSet = await hasPath('/v1/engine/policy');
     const text = JSON.stringify([state.knobs, state.models, state.policy]);
     if (!state.knobs || text === shownKnobs) return;
     shownKnobs = text;
-    fill(panels.knobs, tableOf('Knobs', ['Knob', 'Value', 'What it does'], state.knobs.map((k) => [k.name, knobInput(k), k.summary])));
+    panels.knobsBox.hidden = panels.startsBox.hidden = false;
+    fill(panels.knobs, tableOf('Knobs', ['Knob', 'Value', 'What it does'], state.knobs.map((k) => [k.name, knobInput(k, canSet), k.summary])));
     fill(panels.starts, tableOf('Start', ['Model', 'State', 'Start'], (state.models || []).map((m) => [m.id, m.state,
         Object.entries(m.start_ms || {}).map(([part, ms]) => `${part} ${msText(ms)}`).join(', ') || '–'])));
 }

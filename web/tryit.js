@@ -1,5 +1,5 @@
 // tryit.js - a small load for newcomers, the live switch of the policy, and two policies compared.
-import { errorNote, getJson, postJson, send } from './api.js';
+import { errorNote, getJson, hasPath, postJson, send } from './api.js';
 import { engineState, liveRecording } from './bus.js';
 import { makeId } from './conversation.js';
 import { button, el, fill, numberText, plural, say } from './dom.js';
@@ -197,11 +197,15 @@ function compareRow(onState) {
 export function makeTryPanel(place) {
     const listeners = [];
     const onState = (f) => listeners.push(f);
+    const policies = el('div', { hidden: true }, policyRow(onState));
+    const comparing = el('div', { hidden: true }, compareRow(onState));
     fill(place, el('h2', {}, 'Try it'),
         el('p', {}, `${plural(REQUESTS, 'request')} in ten seconds: questions, long texts to read, long answers to write. Watch them take their seats.`),
-        loadRow(), policyRow(onState), compareRow(onState));
-    document.addEventListener('enginestate', () => {
+        loadRow(), policies, comparing);
+    document.addEventListener('enginestate', async () => {
         const state = engineState();
+        policies.hidden = !state.policies || !await hasPath('/v1/engine/policy');
+        comparing.hidden = !state.policies || !await hasPath('/v1/engine/whatif');
         if (state.policies) for (const f of listeners) f(state);
     });
 }

@@ -5,14 +5,18 @@ Goal:   what the page shows is what the engine did: seats, waiting, preemptions,
 Method: a server with a runner that takes 10 ms a step and computes nothing, few seats and few KV
         blocks, so that requests wait and are preempted; 16 requests at once."""
 
+import re
+
 import pytest
 
-from browser_lib import open_browser, open_tab
-from cli_lib import talking_model
-from server_lib import Server
+from browser_lib import long_model, open_browser, open_tab, serious, until
+from server_lib import Server, wait_until
 
 SMALL = ("--runner", "sim:10000", "--set", "max_seqs=6", "--set", "kv_blocks=40", "--set", "block_size=16")
+COUNT = 16
 FRAME_MS = 16  # 8 with a GPU, which a browser without a window does not have
+# A promise of the module that the page itself has loaded.
+BUS = "import('/page/bus.js')"
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +27,149 @@ def browser():
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with Server(talking_model(tmp_path_factory.mktemp("model") / "m"), *SMALL) as s:
+    with Server(long_model(tmp_path_factory.mktemp("model") / "m"), *SMALL) as s:
         yield s
+
+
+def send_load(server, count=COUNT, tokens=90):
+    """Requests that nobody waits for; their ids."""
+    ids = []
+    for i in range(count):
+        reply = server.plain("POST", "/v1/chat/completions", {
+            "messages": [{"role": "user", "content": f"Question {i} " + "word " * (i % 5)}], "max_tokens": tokens,
+            "ignore_eos": True, "seed": i}, {"prefer": "respond-async"})
+        assert reply.status == 202, reply.body
+        ids.append(reply.json["id"])
+    return ids
+
+
+@pytest.fixture
+def busy(server):
+    """The server, which has made some steps."""
+    if counter(server, "jitney:engine_steps_total") == 0:
+        ids = send_load(server, 8, 60)
+        assert wait_until(lambda: set(statuses(server, ids)) == {"completed"}, 60)
+    return server
+
+
+def statuses(server, ids):
+    return [server.plain("GET", f"/v1/requests/{name}?after=100000").json["status"] for name in ids]
+
+
+def counter(server, name):
+    text = server.plain("GET", "/metrics").body.decode()
+    return sum(float(v) for v in re.findall(rf"^{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", text, re.M))
+
+
+def test_the_bus_moves_and_tells_who_waits_and_who_was_preempted(browser, server):
+    with open_tab(browser, server.url + "/#bus", height=1100) as tab:
+        page = tab.page
+        page.wait_for_selector("#bus-canvas")
+        ids = send_load(server)
+        until(page, "/Step \\d/.test(document.querySelector('.summary').textContent)")
+        before = page.evaluate("document.querySelector('#bus-canvas').toDataURL()")
+        assert wait_until(lambda: set(statuses(server, ids)) == {"completed"}, 60), statuses(server, ids)
+        assert page.evaluate("document.querySelector('#bus-canvas').toDataURL()") != before
+        assert counter(server, "vllm:num_preemptions_total") > 0, "the load did not force a preemption"
+        until(page, f"{BUS}.then((b) => [...b.shownStore().sequences.values()].filter((s) => s.ended).length >= {COUNT})")
+        told = page.evaluate(f"""{BUS}.then((b) => [...b.shownStore().sequences.values()].filter((s) =>
+            s.preemptions.some((p) => p.forRequest)).map((s) => [s.request, s.preemptions.find((p) => p.forRequest).forRequest]))""")
+        assert told, "no preemption names the request that it was for"
+        request, winner = told[-1]
+        page.mouse.move(5, 5)
+        page.click(f".requests button:text-matches('^[Rr]equest {request}$')")
+        story = page.inner_text(".story")
+        assert f"preempted for request {winner}" in story and "arrived with a prompt of" in story
+        assert "It took seat" in story and "ended at its limit" in story
+        rows = page.evaluate(f"""{BUS}.then((b) => {{
+            const store = b.shownStore(), at = store.at.rows;
+            let sampled = 0;
+            for (const step of store.steps)
+                for (let i = 0; i < step.rows.length; i += store.stride) sampled += step.rows[i + at.sampled];
+            return sampled; }})""")
+        assert rows == COUNT * 90 == counter(server, "vllm:generation_tokens_total")
+        page.focus("#bus-canvas")
+        for _ in range(40):  # back to when requests waited
+            page.keyboard.press("PageUp")
+            page.wait_for_timeout(300)
+            if page.locator(".bus-side ol li button").count():
+                break
+        assert re.search("all seats were taken|not enough free KV blocks", page.inner_text(".bus-side section >> nth=1"))
+        tab.check(server.url)
+
+
+def test_a_recording_from_its_file_shows_the_same_picture(browser, busy, tmp_path):
+    with open_tab(browser, busy.url + "/#bus") as tab:
+        page = tab.page
+        until(page, "document.querySelector('.summary') && /Step \\d/.test(document.querySelector('.summary').textContent)")
+        page.click("text=Pause")
+        page.keyboard.press("Escape")
+        with page.expect_download() as download:
+            page.click("text=Save recording")
+        file = tmp_path / download.value.suggested_filename
+        download.value.save_as(file)
+        live = page.evaluate("[...document.querySelectorAll('.bus-main canvas')].slice(0, 4).map((c) => c.toDataURL())")
+        tab.check(busy.url)
+    with open_tab(browser, file.as_uri()) as tab:
+        page = tab.page
+        until(page, "document.querySelector('.summary') && /Step \\d/.test(document.querySelector('.summary').textContent)")
+        kept = page.evaluate("[...document.querySelectorAll('.bus-main canvas')].slice(0, 4).map((c) => c.toDataURL())")
+        assert len(kept) == 4 and kept == live
+        assert page.inner_text(".story") != "" and page.locator(".requests li").count() > 4
+        page.click(".requests button >> nth=0")
+        assert "arrived" in page.inner_text(".story")
+        assert serious(page) == []
+        tab.check(file.as_uri())
+
+
+def test_pause_scroll_zoom_and_keyboard(browser, busy):
+    with open_tab(browser, busy.url + "/#bus", width=390, scheme="dark") as tab:
+        page = tab.page
+        until(page, "document.querySelector('.summary') && /Step \\d/.test(document.querySelector('.summary').textContent)")
+        shot = "document.querySelector('#bus-canvas').toDataURL()"
+        end = page.evaluate(shot)
+        page.focus("#bus-canvas")
+        page.keyboard.press("PageUp")
+        until(page, f"{shot} !== {end!r}")
+        assert page.inner_text(".bar button >> nth=0") == "Paused"
+        early = page.evaluate(shot)
+        page.keyboard.press("+")
+        until(page, f"{shot} !== {early!r}")
+        page.keyboard.press("-")
+        until(page, f"{shot} === {early!r}")
+        page.keyboard.press(" ")
+        until(page, f"{shot} === {end!r}")
+        page.keyboard.press("Enter")
+        until(page, "document.querySelector('.story').textContent.includes('arrived')")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert serious(page) == []
+        tab.check(busy.url)
+
+
+def test_the_numbers_equal_the_metrics(browser, busy):
+    with open_tab(browser, busy.url + "/#load") as tab:
+        page = tab.page
+        page.wait_for_selector("#totals [data-metric]")
+        shown = page.evaluate("Object.fromEntries([...document.querySelectorAll('#totals [data-metric]')]"
+                              ".map((e) => [e.dataset.metric, Number(e.textContent.replace(/,/g, ''))]))")
+        assert len(shown) >= 10
+        for name, value in shown.items():
+            assert value == counter(busy, name), name
+        until(page, "document.querySelectorAll('.chart').length === 8")
+        until(page, "document.querySelector('.load').textContent.includes('Prompt tokens')")
+        assert serious(page) == []
+        tab.check(busy.url)
+
+
+def test_try_it_fills_the_bus(browser, server):
+    with open_tab(browser, server.url + "/#bus") as tab:
+        page = tab.page
+        page.click("#try-load")
+        until(page, "/[1-9]\\d* of \\d+ answered/.test(document.querySelector('#try-panel').textContent)")
+        page.click("text=Stop the load")
+        until(page, "document.querySelector('#try-panel').textContent.includes('stopped')")
+        assert wait_until(lambda: b"jitney:answers_under_way 0" in server.plain("GET", "/metrics").body)
+        tab.check(server.url)
 
 
 def test_a_frame_takes_little_time_with_256_seats_and_10000_steps(browser, server):
