@@ -61,6 +61,10 @@ static enum status compile_kind(struct compiler *c, enum grammar_kind kind, stru
         return compile_regex(c, source);
     case GRAMMAR_CHOICE:
         return compile_choice(c, source);
+    case GRAMMAR_GBNF:
+        return compile_gbnf(c, source);
+    case GRAMMAR_LARK:
+        return compile_lark(c, source);
     }
     return refuse(c, "", "unknown kind of grammar");
 }
@@ -79,6 +83,10 @@ enum status grammar_compile(struct str source, const struct grammar_options *opt
     if (g->budget.status == ST_OK && st == ST_OK) {
         rules_finish(&g->rules);
         tables_start(g);
+    }
+    if (g->budget.status == ST_OK && (st == ST_NOMEM || st == ST_FULL)) {
+        g->budget.status = st; /* of a buffer */
+        g->budget.limit = "bytes";
     }
     if (g->budget.status != ST_OK) st = budget_sentence(&g->budget, &why->err);
     g->budget.clock = NULL; /* the time is that of compiling only */
@@ -112,6 +120,7 @@ enum status compile_choice(struct compiler *c, struct str source) {
     struct json *doc = NULL;
     struct err err = {0};
     enum status st = json_parse(source, &limits, &doc, &err);
+    if (st == ST_NOMEM) return c->g->budget.status = ST_NOMEM;
     if (st != ST_OK) return refuse(c, "", "the list of choices is not JSON: %s", err.text);
     uint32_t count = (uint32_t)json_count(doc);
     struct str *texts = budget_zalloc(&c->g->budget, count + 1, sizeof(*texts));

@@ -1,6 +1,6 @@
 /* grammar/grammar.h - what an answer may be: schemas, regular expressions and grammars as masks.
  *
- * A source (JSON Schema, regular expression, list of choices) is compiled to one form:
+ * A source (JSON Schema, regular expression, list of choices, GBNF, Lark) is compiled to one form:
  * context-free rules whose terminals are regular expressions over bytes. A matcher is a position in
  * the texts that the rules allow. It says which tokens may come next, whether the text may end
  * here, and which bytes are the only ones possible.
@@ -33,6 +33,8 @@ enum grammar_kind {
     GRAMMAR_SCHEMA, /* JSON Schema: a JSON document                                 */
     GRAMMAR_REGEX,  /* ECMA 262, matches the whole answer                           */
     GRAMMAR_CHOICE, /* a JSON list of texts                                         */
+    GRAMMAR_GBNF,   /* the notation of llama.cpp                                    */
+    GRAMMAR_LARK,   /* the subset that docs/grammar.md describes                    */
 };
 
 struct grammar_options {

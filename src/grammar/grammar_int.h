@@ -78,6 +78,8 @@ enum status compile_schema(struct compiler *c, struct str source);
 enum status compile_json_object(struct compiler *c);
 enum status compile_regex(struct compiler *c, struct str source);
 enum status compile_choice(struct compiler *c, struct str source);
+enum status compile_gbnf(struct compiler *c, struct str source);
+enum status compile_lark(struct compiler *c, struct str source);
 
 /* Make the first state; afterwards the tables grow by themselves. */
 void tables_start(struct grammar *g);

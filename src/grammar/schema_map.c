@@ -17,7 +17,7 @@
 #include "grammar/regex.h"
 #include "grammar/schema_int.h"
 
-enum { PATTERNS_MAX = 6, TRACKED_MAX = 5, PLACES_MAX = 200000 };
+enum { PATTERNS_MAX = 6, TRACKED_MAX = 5, PLACES_MAX = 200000, NAMES_BYTES_MAX = 1 << 26 };
 
 struct property {
     struct str name; /* borrowed from a schema; NUL-terminated */
@@ -195,12 +195,39 @@ static bool allows_others(const struct map_spec *m) {
     return true;
 }
 
+/* The names of all listed properties, with their quotes. */
+static enum status listed_names(struct schema *s, const struct map_spec *m, expr_id *out) {
+    struct budget *b = &s->c->g->budget;
+    struct buf spelled;
+    buf_init(&spelled, NAMES_BYTES_MAX);
+    struct str *names = budget_zalloc(b, m->count + 1, sizeof(*names));
+    size_t *ends = budget_zalloc(b, m->count + 1, sizeof(*ends));
+    for (uint32_t i = 0; i < m->count && names && ends; i++) {
+        buf_put_char(&spelled, '"');
+        chars_spell_json(&spelled, m->list[i].name);
+        buf_put_char(&spelled, '"');
+        ends[i] = spelled.len;
+    }
+    enum status st = b->status != ST_OK ? b->status : buf_status(&spelled);
+    for (uint32_t i = 0; i < m->count && st == ST_OK; i++) {
+        size_t start = i ? ends[i - 1] : 0;
+        names[i] = (struct str){spelled.ptr + start, ends[i] - start};
+    }
+    if (st == ST_OK) *out = expr_choice(s->exprs, names, m->count);
+    b->bytes -=
+        (names ? (m->count + 1) * sizeof(*names) : 0) + (ends ? (m->count + 1) * sizeof(*ends) : 0);
+    mem_free(names);
+    mem_free(ends);
+    buf_deinit(&spelled);
+    return st;
+}
+
 static enum status make_others(struct schema *s, struct map_spec *m) {
     struct expr_pool *p = s->exprs;
     struct budget *b = &s->c->g->budget;
     if (!allows_others(m)) return ST_OK;
     expr_id taken = EXPR_NONE;
-    for (uint32_t i = 0; i < m->count; i++) taken = expr_or(p, taken, key_expr(s, m->list[i].name));
+    TRY(listed_names(s, m, &taken));
     expr_id rest = expr_and(p, s->text_canonical, expr_not(p, taken));
     rest = expr_and(p, rest, m->names);
     for (uint32_t subset = 0; subset < UINT32_C(1) << m->pattern_count; subset++) {
