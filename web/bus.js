@@ -168,7 +168,7 @@ function drawFrame() {
     const width = viewWidth();
     picture.draw(parts.seats, width);
     const top = picture.drawBars(parts.time, width, 56, [['decode', (s) => s.us || 0]], (s) => s.target_us || 0);
-    parts.timeScale.textContent = top ? `up to ${stepTimeText(top)}` : '';
+    parts.timeScale.textContent = top ? `scale up to ${stepTimeText(top)}` : '';
     const longest = picture.drawBars(parts.queue, width, 40, [['line-c', (s) => s.waiting_count || 0]]);
     parts.queueScale.textContent = longest ? `up to ${countText(longest)}` : 'none';
     const blocks = (name) => (s) => (s.blocks && s.blocks[name]) || 0;
@@ -241,7 +241,8 @@ function showStory() {
         shownStory = '';
         return;
     }
-    const story = storyOf(sequence, requestLabel);
+    const id = store.ids.get(sequence.request);
+    const story = storyOf(sequence, (s) => requestLabel(s) + (id ? ` (${id})` : ''));
     const text = JSON.stringify(story);
     if (text === shownStory) return;
     shownStory = text;
@@ -327,7 +328,10 @@ async function watch() {
 
 function takeState(state) {
     liveState = state;
-    if (liveStore && (!state.model || liveStore.hello.model === state.model)) liveStore.state = state;
+    if (liveStore && (!state.model || liveStore.hello.model === state.model)) {
+        liveStore.state = state;
+        for (const { request, id } of state.requests || []) liveStore.ids.set(request, id);
+    }
     showModelField();
     document.dispatchEvent(new Event('enginestate'));
 }

@@ -206,25 +206,32 @@ export class Picture {
 
     // ---- the strips below ----
 
-    /** One value for each column, as bars; `lineOf` is drawn over them. Returns the top of the scale. */
+    /**
+     * One value for each column, as bars; `lineOf` is drawn over them. Returns the top of the scale. A few
+     * bars that are much larger than all others are cut, so that the others can be seen.
+     */
     drawBars(canvas, width, height, layers, lineOf) {
         const context = fitCanvas(canvas, width, height);
         const [from, to] = this.window(width);
         context.fillStyle = this.colours.surface;
         context.fillRect(0, 0, width, height);
+        const sums = new Float64Array(to - from);
         let top = 0;
         for (let c = from; c < to; c++) {
             const step = this.store.step(c);
-            top = Math.max(top, layers.reduce((sum, [, valueOf]) => sum + valueOf(step), 0), lineOf ? lineOf(step) : 0);
+            sums[c - from] = layers.reduce((sum, [, valueOf]) => sum + valueOf(step), 0);
+            top = Math.max(top, sums[c - from], lineOf ? lineOf(step) : 0);
         }
         if (!top) return 0;
+        const usual = sums.sort()[Math.floor(sums.length * 0.95)] * 3;
+        if (usual > 0 && usual < top) top = usual;
         const gap = this.zoom >= 4 ? 1 : 0;
         const base = new Float64Array(to - from);
         for (const [colour, valueOf] of layers) {
             context.fillStyle = this.colours[colour];
             context.beginPath();
             for (let c = from; c < to; c++) {
-                const h = valueOf(this.store.step(c)) / top * (height - 2);
+                const h = Math.min(1, valueOf(this.store.step(c)) / top) * (height - 2);
                 if (h > 0) context.rect(LABEL_PX + (c - from) * this.zoom, height - base[c - from] - h, this.zoom - gap, h);
                 base[c - from] += h;
             }

@@ -24,6 +24,7 @@ export class StepStore {
         this.steps = [];
         this.base = 0; // the column of steps[0]
         this.sequences = new Map();
+        this.ids = new Map(); // by the engine's number of a request: what the API calls it, where known
         this.seatsUsed = 0;
         this.version = 0; // grows with every change
         this.at = {};
@@ -168,6 +169,7 @@ export class StepStore {
     dropOldest() {
         this.steps.splice(0, DROP_STEPS);
         this.base += DROP_STEPS;
+        if (this.ids.size > STEPS_MAX) this.ids.clear();
         for (const [key, sequence] of this.sequences) {
             if (sequence.ended && sequence.lastColumn < this.base) this.sequences.delete(key);
             else if (sequence.segments.length > 1)

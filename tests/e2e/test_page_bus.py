@@ -31,6 +31,11 @@ def server(tmp_path_factory):
         yield s
 
 
+def needs(server, path):
+    if path not in server.plain("GET", "/openapi.json").json["paths"]:
+        pytest.skip(f"this server has no {path}")
+
+
 def send_load(server, count=COUNT, tokens=90):
     """Requests that nobody waits for; their ids."""
     ids = []
@@ -157,7 +162,35 @@ def test_the_numbers_equal_the_metrics(browser, busy):
             assert value == counter(busy, name), name
         until(page, "document.querySelectorAll('.chart').length === 8")
         until(page, "document.querySelector('.load').textContent.includes('Prompt tokens')")
+        until(page, "document.querySelector('.load').textContent.includes('kv_blocks')")
+        assert re.search(r"engine [\d.]+ (µs|ms|s)", page.inner_text(".load")), "how long the start took is not shown"
         assert serious(page) == []
+        tab.check(busy.url)
+
+
+def test_a_switch_of_the_policy_under_load_drops_nobody(browser, busy):
+    needs(busy, "/v1/engine/policy")
+    with open_tab(browser, busy.url + "/#bus") as tab:
+        page = tab.page
+        until(page, "document.querySelector('#policy') && document.querySelector('#policy').options.length === 10")
+        ids = send_load(busy)
+        for name in ("fair", "mlfq", "chunked"):
+            page.select_option("#policy", name)
+            page.click("#switch-policy")
+            until(page, f"document.querySelector('#toast').textContent.includes('is now {name}')")
+        assert wait_until(lambda: set(statuses(busy, ids)) == {"completed"}, 60), statuses(busy, ids)
+        tab.check(busy.url)
+
+
+def test_two_policies_are_compared_on_the_last_minute(browser, busy):
+    needs(busy, "/v1/engine/whatif")
+    with open_tab(browser, busy.url + "/#bus") as tab:
+        page = tab.page
+        until(page, "document.querySelector('.summary') && /Step \\d/.test(document.querySelector('.summary').textContent)")
+        page.click("#compare")
+        page.wait_for_selector("#try-panel .compare canvas")
+        assert page.locator("#try-panel .compare > div").count() == 2
+        assert page.locator("#try-panel tbody tr").count() >= 5
         tab.check(busy.url)
 
 
