@@ -40,6 +40,7 @@ enum api_endpoint {
     EP_TEMPLATE = 1 << 10,       /* /apply-template */
     EP_OLLAMA_SHOW = 1 << 11,    /* /api/show */
     EP_OLLAMA_EMBED = 1 << 12,   /* /api/embed, /api/embeddings */
+    EP_ENGINE_POLICY = 1 << 13,  /* /v1/engine/policy */
 };
 
 /* The kinds of value that a field may have: bits. */

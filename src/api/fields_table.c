@@ -661,6 +661,11 @@ const struct api_field api_fields[] = {
         TOKEN(BOOL, with_texts), ELSE("false")),
     ROW("with_pieces", EP_TOKENIZE, BOOL, "Return each token as an object with `id` and `piece`.",
         TOKEN(BOOL, with_pieces), ELSE("false")),
+
+    /* --- /v1/engine/policy --- */
+    ROW("policy", EP_ENGINE_POLICY, TEXT, "The name of the policy.", RANGE(1, NAME_MAX)),
+    ROW("knobs", EP_ENGINE_POLICY, MAP, "Names and values of knobs, as in /v1/engine/state.",
+        RANGE(0, 64)),
 };
 /* clang-format on */
 

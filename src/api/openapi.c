@@ -27,6 +27,7 @@ static const struct {
     {EP_TEMPLATE, "TemplateRequest"},
     {EP_OLLAMA_SHOW, "OllamaShowRequest"},
     {EP_OLLAMA_EMBED, "OllamaEmbedRequest"},
+    {EP_ENGINE_POLICY, "EnginePolicyRequest"},
 };
 enum { BODY_COUNT = sizeof(bodies) / sizeof(bodies[0]) };
 

@@ -180,6 +180,10 @@ const struct openapi_schema openapi_schemas[] = {
             ",'start_ms':" OBJECT))
         ",'requests':" LIST(MAP("'request','id','tenant'", "'request':" INT ",'id':" TEXT
             ",'tenant':" INT)) ",'step':" INT)},
+    {"EngineRules", MAP("'policy','knobs'", "'policy':" TEXT ",'knobs':" LIST(MAP(
+        "'name','value','summary','live'", "'name':" TEXT
+        ",'value':{'type':['number','string']},'summary':" TEXT ",'policy':" TEXT
+        ",'live':" BOOL)))},
     /* One event of /v1/engine/steps: "hello", "step" or "skipped". */
     {"EngineEvent", "{'type':'object','properties':{'jitney':" TEXT ",'model':" TEXT
         ",'epoch_ms':" INT ",'seats':" INT ",'blocks':{'type':['integer','object']}"

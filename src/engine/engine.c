@@ -45,8 +45,8 @@ struct engine {
     struct runner runner;
     bool is_plugged;
     struct sched *sched;
-    struct sched_options sched_options;
-    struct flight flights[FLIGHTS]; /* a ring: flight_count of them from flight_first on */
+    struct sched_options sched_options; /* at the start; engine/control.h has those in force */
+    struct flight flights[FLIGHTS];     /* a ring: flight_count of them from flight_first on */
     uint32_t flight_first, flight_count;
     bool is_draining; /* no plan is made before all flights are collected (plan.wants_drain) */
     struct mailbox *mailbox;
@@ -369,10 +369,23 @@ static enum status collect_oldest(struct engine *e) {
     return st;
 }
 
-/* What other threads have asked for. */
-static void serve_control(struct engine *e) {
+static uint32_t policy_place(const struct sched_policy *policy) {
+    uint32_t place = 0;
+    while (sched_policies[place] && sched_policies[place] != policy) place++;
+    return place;
+}
+
+/* What other threads have asked for. A change needs an empty pipeline: until all plans under way
+ * are collected no further one is made. */
+static void serve_control(struct engine *e, int64_t now_us) {
     struct control_rules rules;
-    control_take(e->control, &rules);
+    if (control_take(e->control, &rules)) {
+        e->is_draining = e->flight_count > 0;
+        if (e->is_draining) return;
+        sched_change(e->sched, rules.policy, &rules.knobs, now_us);
+        e->target_us = (int64_t)(rules.knobs.step_target_ms * 1000);
+        recorder_set_policy(e->recorder, policy_place(rules.policy));
+    }
     control_finish(e->control, sched_kv(e->sched));
 }
 
@@ -383,7 +396,7 @@ enum status engine_step(struct engine *e, bool *did_work) {
     enum status st = ST_OK;
     atomic_store(&e->turn_us, began_us);
     atomic_store(&e->step_began_us, began_us);
-    if (control_is_asked(e->control)) serve_control(e);
+    if (control_is_asked(e->control)) serve_control(e, began_us);
     bool submitted = submit_next(e, began_us);
     *did_work = submitted || e->flight_count > 0;
     if (e->flight_count > e->runner.depth || (!submitted && e->flight_count > 0)) {
@@ -452,12 +465,6 @@ static void *watch_main(void *arg) {
         sleep_us(sleep_for_us);
     }
     return NULL;
-}
-
-static uint32_t policy_place(const struct sched_policy *policy) {
-    uint32_t place = 0;
-    while (sched_policies[place] && sched_policies[place] != policy) place++;
-    return place;
 }
 
 static enum status create_parts(struct engine *e, const struct engine_options *o, struct err *err) {
@@ -653,6 +660,13 @@ uint64_t engine_ask_map(struct engine *e) {
     uint64_t ticket = control_ask_map(e->control);
     mailbox_wake(e->mailbox);
     return ticket;
+}
+
+enum status engine_ask_change(struct engine *e, const struct control_rules *rules,
+                              uint64_t *ticket) {
+    TRY(control_ask_change(e->control, rules, ticket));
+    mailbox_wake(e->mailbox);
+    return ST_OK;
 }
 
 struct record_ring *engine_records(const struct engine *e) {

@@ -24,7 +24,8 @@
 #include "sched/sched.h"
 
 struct control; /* engine/control.h */
-struct engine;  /* opaque */
+struct control_rules;
+struct engine; /* opaque */
 
 struct engine_options {
     struct sched_options sched;
@@ -107,6 +108,10 @@ struct engine_liveness engine_liveness(const struct engine *e);
  * an idle engine; it answers between two steps. */
 struct control *engine_control(const struct engine *e);
 uint64_t engine_ask_map(struct engine *e);
+/* Another policy or other knobs (those that are live): sched_change. ST_FULL: another change is not
+ * done yet. */
+enum status engine_ask_change(struct engine *e, const struct control_rules *rules,
+                              uint64_t *ticket);
 /* What each step did, by sequence; any thread may read it. */
 struct record_ring *engine_records(const struct engine *e);
 

@@ -58,6 +58,14 @@ static enum status create_heaps(struct sched *s) {
     return heap_init(&s->prompts, s->slot_count);
 }
 
+/* Of this policy, and of every one that it may be changed to. */
+static size_t state_bytes(const struct sched_policy *policy) {
+    size_t most = policy->state_bytes ? policy->state_bytes : 1;
+    for (uint32_t i = 0; sched_policies[i]; i++)
+        if (sched_policies[i]->state_bytes > most) most = sched_policies[i]->state_bytes;
+    return most;
+}
+
 static enum status create_tables(struct sched *s) {
     uint32_t seqs = s->knobs.max_seqs, buckets = 1;
     while (buckets < s->slot_count) buckets *= 2;
@@ -68,7 +76,8 @@ static enum status create_tables(struct sched *s) {
     s->candidates = mem_zalloc_array(seqs, sizeof(const struct sched_seq *));
     s->order = mem_zalloc_array(seqs, sizeof(s->order[0]));
     s->rows = mem_zalloc_array(seqs, sizeof(s->rows[0]));
-    s->state = mem_zalloc(s->policy->state_bytes ? s->policy->state_bytes : 1);
+    s->state_bytes = state_bytes(s->policy);
+    s->state = mem_zalloc(s->state_bytes);
     s->shares.tenants = sched_share_create();
     if (!s->slots || !s->running || !s->buckets || !s->candidates || !s->order || !s->rows ||
         !s->state || !s->shares.tenants || sched_notes_init(s) != ST_OK)

@@ -118,6 +118,12 @@ struct sched_event {
 };
 bool sched_next_event(struct sched *s, struct sched_event *out);
 
+/* Another policy and other knobs from now on. No plan is under way. Knobs that are not live
+ * (knobs_is_live) are as they were. Every sequence stays in its state; if the new policy reserves,
+ * that applies to those that are admitted later. Costs in proportion to the live sequences. */
+void sched_change(struct sched *s, const struct sched_policy *policy, const struct knobs *knobs,
+                  int64_t now_us);
+
 int64_t sched_next_timer_us(const struct sched *s); /* INT64_MAX: none */
 bool sched_is_idle(const struct sched *s);          /* nothing waits, runs or is swapped out */
 

@@ -83,7 +83,7 @@ void sched_linger(struct sched *s, seq_idx i, uint64_t until, bool has_kv, bool 
     slot->linger_next = s->linger_first;
     s->linger_first = i;
     if (is_running)
-        s->reserved_blocks += sched_reservation(s, i); /* sched_running_remove has subtracted it */
+        s->reserved_blocks += slot->reserved; /* sched_running_remove has subtracted it */
 }
 
 uint64_t sched_take_oldest(struct sched *s, const struct plan *plan) {
@@ -106,7 +106,7 @@ void sched_end_lingering(struct sched *s, uint64_t number) {
         }
         *link = slot->linger_next;
         slot->lingers_until = 0;
-        if (slot->lingers_with_reservation) s->reserved_blocks -= sched_reservation(s, i);
+        if (slot->lingers_with_reservation) s->reserved_blocks -= slot->reserved;
         if (slot->lingers_with_kv) kv_seq_close(s->kv, slot->seq.kv);
         s->epoch++;
         if (slot->seq.state == SEQ_LINGERING) sched_slot_free(s, i);

@@ -29,7 +29,8 @@ struct sched {
     struct knobs knobs;
     struct cost_model cost;
     uint32_t ctx_tokens;
-    void *state; /* the policy's */
+    void *state;        /* the policy's */
+    size_t state_bytes; /* enough for each policy of the list */
     struct kv_cache *kv;
 
     struct slot *slots;
@@ -127,8 +128,6 @@ void sched_set_timer(struct sched *s, seq_idx i);
 void sched_running_add(struct sched *s, seq_idx i); /* becomes RUNNING */
 void sched_running_remove(struct sched *s, seq_idx i);
 void sched_update_phase(struct sched *s, seq_idx i); /* after `computed` changed */
-/* Blocks reserved for a sequence; 0 if the policy does not reserve. */
-uint32_t sched_reservation(const struct sched *s, seq_idx i);
 void sched_event_push(struct sched *s, seq_idx i);
 
 /* The only function that ends a sequence. One that a plan under way uses lingers. */

@@ -144,7 +144,7 @@ void sched_enqueue(struct sched *s, seq_idx i) {
 
 /* ---- running ---- */
 
-uint32_t sched_reservation(const struct sched *s, seq_idx i) {
+static uint32_t new_reservation(const struct sched *s, seq_idx i) {
     return s->policy->reserves_all ? sched_blocks_for(s, seq_at(s, i)->total_max) : 0;
 }
 
@@ -177,7 +177,8 @@ void sched_running_add(struct sched *s, seq_idx i) {
     seq->run_steps = 0;
     sched_share_start(s, i);
     sched_seat_take(s, i);
-    s->reserved_blocks += sched_reservation(s, i);
+    slot->reserved = new_reservation(s, i);
+    s->reserved_blocks += slot->reserved;
     slot->is_prefilling = seq_is_prefilling(seq);
     if (slot->is_prefilling)
         s->prefill_count++;
@@ -197,7 +198,7 @@ void sched_running_remove(struct sched *s, seq_idx i) {
     sched_seat_give(s, i);
     if (s->oldest_running == i) s->oldest_running = find_oldest_running(s);
     sched_share_stop(s, i);
-    s->reserved_blocks -= sched_reservation(s, i);
+    s->reserved_blocks -= slot->reserved;
     if (slot->is_prefilling)
         s->prefill_count--;
     else

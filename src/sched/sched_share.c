@@ -115,7 +115,7 @@ static uint64_t blocks_of_tenant(const struct sched *s, seq_idx i) {
         seq_idx k = s->running[n];
         if (use_of(s, k) != use_of(s, i)) continue;
         sum += s->policy->reserves_all
-                   ? sched_reservation(s, k)
+                   ? s->slots[k].reserved
                    : sched_blocks_for(s, kv_seq_tokens(s->kv, seq_at(s, k)->kv));
     }
     return sum;

@@ -82,7 +82,7 @@ static struct counts count_all(const struct sched *s) {
         if (heap_has(&s->queue, i)) c.queue_tokens += seq_left(&slot->seq);
         bool is_running = slot->seq.state == SEQ_RUNNING;
         if (is_running || (slot->lingers_until > 0 && slot->lingers_with_reservation))
-            c.reserved += sched_reservation(s, i);
+            c.reserved += slot->reserved;
         c.prefills += is_running && slot->is_prefilling;
     }
     return c;

@@ -33,6 +33,7 @@ struct slot {
     enum finish_reason finish; /* once ENDED */
     seq_idx linger_next, hash_next;
     bool lingers_with_kv, lingers_with_reservation; /* what it still holds */
+    uint32_t reserved; /* RUNNING: blocks reserved for it; 0 if the policy does not reserve */
     uint64_t admitted_in, preempted_in; /* numbers of the last plans that admitted, preempted it */
     int64_t waits_since_us;             /* when it arrived, or was last preempted */
 

@@ -42,6 +42,9 @@ void handle_page_file(struct http_request *req);
 /* ---- engine_paths.c ---- */
 void handle_engine_steps(struct http_request *req);
 
+/* ---- engine_policy.c ---- */
+void handle_engine_policy(struct http_request *req);
+
 /* ---- engine_state.c ---- */
 void handle_engine_state(struct http_request *req);
 

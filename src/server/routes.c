@@ -32,6 +32,8 @@ static const struct route routes[] = {
     {HTTP_DELETE, "/v1/requests/*", ACCESS_KEY, CHAT, handle_generation_delete, ROUTE_INFO,
      BODY_NONE},
     {HTTP_GET, "/v1/stream", ACCESS_KEY, CHAT, handle_stream, ROUTE_WORK, BODY_NONE},
+    {HTTP_POST, "/v1/engine/policy", ACCESS_ADMIN, CHAT, handle_engine_policy, ROUTE_INFO,
+     BODY_SMALL},
     {HTTP_GET, "/v1/engine/state", ACCESS_ADMIN, CHAT, handle_engine_state, ROUTE_INFO, BODY_NONE},
     {HTTP_GET, "/v1/engine/steps", ACCESS_ADMIN, CHAT, handle_engine_steps, ROUTE_WORK, BODY_NONE},
     {HTTP_POST, "/chat/completions", ACCESS_KEY, CHAT, handle_text, ROUTE_WORK, BODY_MAX},

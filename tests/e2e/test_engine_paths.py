@@ -349,3 +349,57 @@ def test_a_state_is_given_while_a_step_hangs(model):
         assert state["blocks"]["map"] == [] and state["seats"][0]
     finally:
         server.kill()
+
+
+# --- /v1/engine/policy ---
+
+def change(server, body, **how):
+    return server.post("/v1/engine/policy", body, **how)
+
+
+def test_policies_are_switched_under_load_and_nobody_is_dropped(model):
+    with start(model, *STEP, "--set", "max_seqs=4", "--set", "kv_blocks=40", "--set",
+               "spill_blocks=64") as server:
+        watcher = Watcher(server)
+        names = [p["name"] for p in server.get("/v1/engine/state").json["policies"]]
+        bodies = [{"tokens": 40 + i, "words": 2 + i} for i in range(16)]
+        load = threading.Thread(target=complete_all, args=(server, bodies))
+        load.start()
+        for name in names * 2:
+            reply = change(server, {"policy": name})
+            assert reply.status == 200 and reply.json["policy"] == name
+            assert server.get("/v1/engine/state").json["policy"] == name
+        load.join(60)
+        watcher.wait_ended(16)
+        assert {e["why"] for e in watcher.list("ended")} == {"length"}
+        assert sum(e["generated"] for e in watcher.list("ended")) == sum(40 + i for i in range(16))
+        assert len({step["policy"] for step in watcher.steps()}) > 1
+        check_seats(watcher, 4)
+        watcher.close()
+
+
+def test_knobs_that_are_live_change_and_others_are_refused_by_name(model):
+    with start(model, *STEP) as server:
+        reply = change(server, {"knobs": {"step_target_ms": 12.5, "preempt": "swap",
+                                          "chunk_tokens": 64}})
+        knobs = {knob["name"]: knob["value"] for knob in reply.json["knobs"]}
+        assert knobs["step_target_ms"] == 12.5 and knobs["preempt"] == "swap"
+        assert knobs["chunk_tokens"] == 64 and reply.json["policy"] == "chunked"
+        watcher = Watcher(server)
+        complete(server, 3)
+        watcher.wait_ended(1)
+        assert {step["target_us"] for step in watcher.steps()} == {12500}
+        watcher.close()
+        for body, param in (({"policy": "best"}, "policy"), ({"policy": 3}, "policy"),
+                            ({"knobs": {"max_seqs": 8}}, "knobs.max_seqs"),
+                            ({"knobs": {"kv_blocks": 8}}, "knobs.kv_blocks"),
+                            ({"knobs": {"watermark": 7}}, "knobs.watermark"),
+                            ({"knobs": {"watermark": None}}, "knobs.watermark"),
+                            ({"knobs": {"speed": 1}}, "knobs.speed"), ({"knobs": []}, "knobs")):
+            reply = change(server, body)
+            assert reply.status == 400 and reply.error["param"] == param, (body, reply.body)
+        same = server.get("/v1/engine/state").json
+        assert {knob["name"]: knob["value"] for knob in same["knobs"]} == knobs
+        assert change(server, {}).status == 200
+        reply = change(server, {"policy": "fair"}, headers={"x-forwarded-for": "9.9.9.9"})
+        assert reply.status == 403
