@@ -110,6 +110,7 @@ check: check-format check-text check-headers check-warnings check-static check-b
 check-format: build/stamps/check
 	@echo "check: format"
 	@find include src tests bench examples -name '*.[ch]' 2>/dev/null | xargs clang-format --dry-run -Werror
+	@clang-format --dry-run -Werror web/*.js
 
 check-text: build/stamps/check
 	@echo "check: layers, style, docs, scripts"

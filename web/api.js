@@ -1,6 +1,6 @@
 // api.js - the server's paths: keys, errors in words, streams.
-import { el, byId, fill } from './dom.js';
-import { readEvents } from './sse.js';
+import {el, byId, fill} from './dom.js';
+import {readEvents} from './sse.js';
 
 const KEY_NAME = 'jitney.key'; // sessionStorage: this tab only, gone when it closes
 
@@ -23,7 +23,7 @@ function storedKey() {
 
 function requestHeaders(extra) {
     const key = storedKey();
-    return key ? { ...extra, authorization: `Bearer ${key}` } : { ...extra };
+    return key ? {...extra, authorization: `Bearer ${key}`} : {...extra};
 }
 
 async function errorOf(response) {
@@ -55,7 +55,7 @@ export function askForKey(reason) {
             if (dialog.returnValue !== 'ok' || !key) return resolve(false);
             sessionStorage.setItem(KEY_NAME, key);
             resolve(true);
-        }, { once: true });
+        }, {once: true});
         byId('key-cancel').onclick = () => dialog.close('');
         dialog.returnValue = '';
         dialog.showModal();
@@ -65,23 +65,26 @@ export function askForKey(reason) {
 
 export const hasKey = () => storedKey() !== '';
 
-export function forgetKey() {
-    sessionStorage.removeItem(KEY_NAME);
-}
+export function forgetKey() { sessionStorage.removeItem(KEY_NAME); }
 
 /** The response, if its status is below 400. Asks for a key if the server wants one. */
-export async function send(method, path, { body, headers = {}, signal, quiet = false } = {}) {
+export async function send(method, path, {body, headers = {}, signal, quiet = false} = {}) {
     for (;;) {
-        const extra = body === undefined ? headers : { ...headers, 'content-type': 'application/json' };
+        const extra =
+            body === undefined ? headers : {...headers, 'content-type': 'application/json'};
         let response;
         try {
             response = await fetch(path, {
-                method, signal, cache: 'no-store', headers: requestHeaders(extra),
+                method,
+                signal,
+                cache: 'no-store',
+                headers: requestHeaders(extra),
                 body: body === undefined ? undefined : JSON.stringify(body),
             });
         } catch (error) {
             if (error.name === 'AbortError') throw error;
-            throw new ApiError('The server cannot be reached. Is it still running?', 0, 'unreachable');
+            throw new ApiError(
+                'The server cannot be reached. Is it still running?', 0, 'unreachable');
         }
         if (response.ok) return response;
         const refused = await errorOf(response);
@@ -90,26 +93,25 @@ export async function send(method, path, { body, headers = {}, signal, quiet = f
     }
 }
 
-export async function getJson(path, options) {
-    return (await send('GET', path, options)).json();
-}
+export async function getJson(path, options) { return (await send('GET', path, options)).json(); }
 
 export async function postJson(path, body, options) {
-    return (await send('POST', path, { ...options, body })).json();
+    return (await send('POST', path, {...options, body})).json();
 }
 
 let knownPaths = null;
 
 /** Whether this server has a path; its own document says so. */
 export async function hasPath(path) {
-    knownPaths ||= getJson('/openapi.json').then((d) => d.paths, () => ({}));
+    if (!knownPaths) knownPaths = getJson('/openapi.json').then((d) => d.paths, () => ({}));
     return path in await knownPaths;
 }
 
 /** Reads a stream of events; an event whose data has an error ends it with that error. */
 export async function stream(method, path, options, onEvent) {
     const response = await send(method, path, {
-        ...options, headers: { accept: 'text/event-stream', ...options.headers },
+        ...options,
+        headers: {accept: 'text/event-stream', ...options.headers},
     });
     try {
         await readEvents(response.body, onEvent);
@@ -121,11 +123,9 @@ export async function stream(method, path, options, onEvent) {
 
 /** A paragraph that shows an error; `retry` adds a button. */
 export function errorNote(error, retry) {
-    const note = el('p', { class: 'error', role: 'alert' }, error.message);
-    if (retry) note.append(' ', el('button', { type: 'button', onclick: retry }, 'Try again'));
+    const note = el('p', {class: 'error', role: 'alert'}, error.message);
+    if (retry) note.append(' ', el('button', {type: 'button', onclick: retry}, 'Try again'));
     return note;
 }
 
-export function showError(place, error, retry) {
-    fill(place, errorNote(error, retry));
-}
+export function showError(place, error, retry) { fill(place, errorNote(error, retry)); }

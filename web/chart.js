@@ -1,6 +1,6 @@
 // chart.js - small line charts over time.
-import { cssColour, el, numberText } from './dom.js';
-import { fitCanvas } from './picture.js';
+import {cssColour, el, numberText} from './dom.js';
+import {fitCanvas} from './picture.js';
 
 const CHART_PX = 130;
 const LEFT_PX = 46;
@@ -14,12 +14,18 @@ function roundUp(value) {
 
 /** A figure with title, newest values and lines; update(times, lists). */
 export function chartElement(title, names, unit) {
-    const canvas = el('canvas', { role: 'img', 'aria-label': `${title} over time` });
+    const canvas = el('canvas', {role: 'img', 'aria-label': `${title} over time`});
     const values = names.map(() => el('b', {}, '–'));
-    const legend = el('p', { class: 'chart-values' }, names.map((name, i) =>
-        el('span', {}, el('span', { class: `swatch ${LINE_COLOURS[i]}` }), `${name} `, values[i])));
-    const figure = el('figure', { class: 'chart' }, el('figcaption', {}, title, unit ? el('span', { class: 'count' }, ` ${unit}`) : null),
-        legend, canvas);
+    const legend =
+        el('p', {class: 'chart-values'},
+           names.map(
+               (name, i) =>
+                   el('span', {}, el('span', {class: `swatch ${LINE_COLOURS[i]}`}), `${name} `,
+                      values[i])));
+    const figure =
+        el('figure', {class: 'chart'},
+           el('figcaption', {}, title, unit ? el('span', {class: 'count'}, ` ${unit}`) : null),
+           legend, canvas);
     figure.update = (times, lists, format = numberText) => {
         lists.forEach((list, i) => {
             values[i].textContent = format(list.findLast((v) => Number.isFinite(v)) ?? NaN);
@@ -47,11 +53,14 @@ function drawChart(canvas, width, times, lists) {
         context.fillStyle = cssColour('soft');
         context.fillText(numberText(top * share), 2, yOf(top * share) + (share === 1 ? 4 : 0));
     }
-    context.fillText(span >= 120000 ? `${Math.round(span / 60000)} min ago` : `${Math.round(span / 1000)} s ago`, LEFT_PX, CHART_PX - 7);
+    context.fillText(
+        span >= 120000 ? `${Math.round(span / 60000)} min ago` : `${Math.round(span / 1000)} s ago`,
+        LEFT_PX, CHART_PX - 7);
     context.textAlign = 'right';
     context.fillText('now', width - 2, CHART_PX - 7);
     context.textAlign = 'left';
-    lists.forEach((list, i) => drawSeries(context, times, list, cssColour(LINE_COLOURS[i]), xOf, yOf));
+    lists.forEach(
+        (list, i) => drawSeries(context, times, list, cssColour(LINE_COLOURS[i]), xOf, yOf));
 }
 
 function drawSeries(context, times, list, colour, xOf, yOf) {
@@ -65,8 +74,10 @@ function drawSeries(context, times, list, colour, xOf, yOf) {
             isDown = false;
             return;
         }
-        if (isDown) context.lineTo(xOf(times[i]), yOf(value));
-        else context.moveTo(xOf(times[i]), yOf(value));
+        if (isDown)
+            context.lineTo(xOf(times[i]), yOf(value));
+        else
+            context.moveTo(xOf(times[i]), yOf(value));
         const isAlone = !isDown && !Number.isFinite(list[i + 1]);
         if (isAlone) context.rect(xOf(times[i]) - 1, yOf(value) - 1, 2, 2);
         isDown = true;

@@ -1,13 +1,21 @@
 // chat.js - the view at #chat: conversations, messages, the composer and the settings.
-import { getJson, postJson } from './api.js';
-import { askProbabilities, newAnswer, receiveAnswer, stopAnswer, underWay } from './answer.js';
+import {getJson, postJson} from './api.js';
+import {askProbabilities, newAnswer, receiveAnswer, stopAnswer, underWay} from './answer.js';
 import {
-    addMessage, branchOf, createConversation, deleteConversation, exportConversations, importConversations,
-    listConversations, openConversation, saveConversation, selectBranch,
+    addMessage,
+    branchOf,
+    createConversation,
+    deleteConversation,
+    exportConversations,
+    importConversations,
+    listConversations,
+    openConversation,
+    saveConversation,
+    selectBranch,
 } from './conversation.js';
-import { askForFile, button, byId, bytesText, el, fill, plural, saveFile, say } from './dom.js';
-import { messageElement, probabilitiesElement } from './message.js';
-import { samplingFields, samplingOf } from './sampling.js';
+import {askForFile, button, byId, bytesText, el, fill, plural, saveFile, say} from './dom.js';
+import {messageElement, probabilitiesElement} from './message.js';
+import {samplingFields, samplingOf} from './sampling.js';
 
 const CURRENT = 'jitney.current';
 const SAVE_MS = 300; // an answer under way is saved this often
@@ -74,12 +82,11 @@ const messageActions = {
         showComposer();
         input.focus();
     },
-    regenerate(node) {
-        askForAnswer(node.parent);
-    },
+    regenerate(node) { askForAnswer(node.parent); },
     async probabilities(node) {
         const element = elements.get(node.id);
-        const holder = el('div', { class: 'body' }, el('p', { class: 'note' }, 'Asking for the probabilities'));
+        const holder =
+            el('div', {class: 'body'}, el('p', {class: 'note'}, 'Asking for the probabilities'));
         element.body.replaceWith(holder);
         const back = () => holder.replaceWith(element.body);
         try {
@@ -87,17 +94,24 @@ const messageActions = {
             const tokens = [];
             let length = 0;
             for (const token of found.tokens) {
-                if (length >= node.text.length) break;
+                if (node.state !== 'done' && length >= node.text.length)
+                    break; // it was stopped here
                 tokens.push(token);
                 length += token.token.length;
             }
             const isSame = found.text.startsWith(node.text) || node.text.startsWith(found.text);
-            fill(holder, isSame ? null : el('p', { class: 'note' },
-                'The server writes another answer now: the model or its settings have changed since.'),
-            probabilitiesElement(isSame ? tokens : found.tokens, back));
+            fill(
+                holder,
+                isSame ? null :
+                         el('p', {class: 'note'},
+                            'The server writes another answer now: ' +
+                                'the model or its settings have changed since.'),
+                probabilitiesElement(isSame ? tokens : found.tokens, back));
             holder.querySelector('.tokens').focus();
         } catch (error) {
-            fill(holder, el('p', { class: 'error', role: 'alert' }, error.message), button('Back to the text', back));
+            fill(
+                holder, el('p', {class: 'error', role: 'alert'}, error.message),
+                button('Back to the text', back));
         }
     },
 };
@@ -118,13 +132,15 @@ function showMessages() {
 }
 
 function emptyState() {
-    const examples = ['Why is the sky blue?', 'Write a haiku about a bus.', 'Name three primary colours.'];
-    return el('div', { class: 'empty-state' }, el('h2', {}, 'What would you like to know?'),
+    const examples =
+        ['Why is the sky blue?', 'Write a haiku about a bus.', 'Name three primary colours.'];
+    return el(
+        'div', {class: 'empty-state'}, el('h2', {}, 'What would you like to know?'),
         el('p', {}, 'Type a question below. The answer comes word by word, from this machine.'),
-        el('p', { class: 'examples' }, examples.map((text) => button(text, () => {
-            byId('composer-text').value = text;
-            submitDraft();
-        }))));
+        el('p', {class: 'examples'}, examples.map((text) => button(text, () => {
+                                                      byId('composer-text').value = text;
+                                                      submitDraft();
+                                                  }))));
 }
 
 /** Receives an answer and shows it, at most once a frame. */
@@ -179,13 +195,18 @@ function showComposer() {
     byId('stop').hidden = !isRunning;
     byId('send').textContent = edited ? 'Send again' : 'Send';
     byId('cancel-edit').hidden = !edited;
-    fill(byId('draft-files'), draftFiles.map((file, i) => el('li', {},
-        el('span', {}, file.name), el('span', { class: 'count' },
-            file.tokens === undefined ? bytesText(file.text.length) : plural(file.tokens, 'token')),
-        button('×', () => {
-            draftFiles.splice(i, 1);
-            showComposer();
-        }, { 'aria-label': `Remove ${file.name}` }))));
+    fill(
+        byId('draft-files'),
+        draftFiles.map(
+            (file, i) =>
+                el('li', {}, el('span', {}, file.name),
+                   el('span', {class: 'count'},
+                      file.tokens === undefined ? bytesText(file.text.length) :
+                                                  plural(file.tokens, 'token')),
+                   button('×', () => {
+                       draftFiles.splice(i, 1);
+                       showComposer();
+                   }, {'aria-label': `Remove ${file.name}`}))));
 }
 
 function endDraft() {
@@ -198,14 +219,15 @@ function submitDraft() {
     const text = byId('composer-text').value.trim();
     if ((!text && !draftFiles.length) || runningNode()) return;
     const parent = edited ? edited.parent : chat.leaf;
-    const node = addMessage(chat, parent, 'user', text, { files: draftFiles });
+    const node = addMessage(chat, parent, 'user', text, {files: draftFiles});
     endDraft();
     askForAnswer(node.id);
 }
 
 async function addFile(file) {
     if (file.size > FILE_BYTES_MAX) {
-        say(`${file.name} has ${bytesText(file.size)}; at most ${bytesText(FILE_BYTES_MAX)} are read.`);
+        say(`${file.name} has ${bytesText(file.size)}; at most ${
+            bytesText(FILE_BYTES_MAX)} are read.`);
         return;
     }
     const text = await file.text();
@@ -213,11 +235,13 @@ async function addFile(file) {
         say(`${file.name} is not a text file.`);
         return;
     }
-    const entry = { name: file.name, text };
+    const entry = {name: file.name, text};
     draftFiles.push(entry);
     showComposer();
     try {
-        entry.tokens = (await postJson('/tokenize', { model: byId('model').value || undefined, content: text })).count;
+        entry.tokens =
+            (await postJson('/tokenize', {model: byId('model').value || undefined, content: text}))
+                .count;
     } catch (error) {
         say(error.message);
     }
@@ -264,7 +288,8 @@ function bindComposer() {
         for (const file of event.dataTransfer.files) addFile(file);
     });
     document.addEventListener('keydown', (event) => {
-        if (event.key === 'Escape' && runningNode() && !byId('chat-view').hidden) byId('stop').click();
+        if (event.key === 'Escape' && runningNode() && !byId('chat-view').hidden)
+            byId('stop').click();
     });
 }
 
@@ -272,10 +297,17 @@ function bindComposer() {
 
 function showList() {
     const list = listConversations();
-    fill(byId('chat-list'), list.map((entry) => el('li', {},
-        button(entry.title || 'Without a title', () => openChat(entry.id),
-            { class: 'title', 'aria-current': entry.id === chat.id ? 'true' : null }),
-        button('×', () => removeChat(entry), { class: 'remove', 'aria-label': `Delete "${entry.title}"` }))));
+    fill(
+        byId('chat-list'),
+        list.map(
+            (entry) =>
+                el('li', {},
+                   button(
+                       entry.title || 'Without a title', () => openChat(entry.id),
+                       {class: 'title', 'aria-current': entry.id === chat.id ? 'true' : null}),
+                   button(
+                       '×', () => removeChat(entry),
+                       {class: 'remove', 'aria-label': `Delete "${entry.title}"`}))));
     byId('chats-empty').hidden = list.length > 0;
     byId('export').disabled = !list.length;
 }
@@ -321,7 +353,9 @@ function bindList() {
     byId('new-chat').addEventListener('click', startChat);
     byId('export').addEventListener('click', () => {
         saveNow();
-        saveFile('conversations.json', 'application/json', exportConversations(listConversations().map((e) => e.id)));
+        saveFile(
+            'conversations.json', 'application/json',
+            exportConversations(listConversations().map((e) => e.id)));
     });
     byId('import').addEventListener('click', importFile);
     byId('toggle-chats').addEventListener('click', (event) => {
@@ -339,16 +373,16 @@ function bindList() {
 function showModels() {
     const select = byId('model');
     const texts = models.filter((m) => !m.meta || m.meta.writes !== false);
-    fill(select, texts.map((m) => el('option', { value: m.id }, m.id)));
+    fill(select, texts.map((m) => el('option', {value: m.id}, m.id)));
     if (texts.some((m) => m.id === chat.model)) select.value = chat.model;
     byId('model-field').hidden = texts.length === 0;
 }
 
 function showSettings() {
     fill(byId('sampling'), samplingFields(samplingOf(chat), (name, value) => {
-        chat.sampling = { ...chat.sampling, [name]: value };
-        saveNow();
-    }));
+             chat.sampling = {...chat.sampling, [name]: value};
+             saveNow();
+         }));
     byId('system').value = chat.system;
     showModels();
 }

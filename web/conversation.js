@@ -8,8 +8,10 @@ const LIST = 'jitney.chats';
 const itemName = (id) => `jitney.chat.${id}`;
 const TITLE_LETTERS = 60;
 
-export const makeId = () => crypto.randomUUID ? crypto.randomUUID()
-    : Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, '0')).join('');
+export const makeId = () => crypto.randomUUID ?
+    crypto.randomUUID() :
+    Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, '0'))
+        .join('');
 
 /** [{id, title, changed}], the latest first. */
 export function listConversations() {
@@ -23,13 +25,16 @@ export function listConversations() {
 
 /** A conversation with all its members, whatever `value` lacks; null if it is none. */
 function asConversation(value) {
-    if (!value || typeof value !== 'object' || typeof value.nodes !== 'object' || !value.nodes) return null;
+    if (!value || typeof value !== 'object' || typeof value.nodes !== 'object' || !value.nodes)
+        return null;
     const nodes = {};
     for (const [id, node] of Object.entries(value.nodes)) {
-        if (!node || !['user', 'assistant'].includes(node.role) || typeof node.text !== 'string') continue;
-        nodes[id] = { ...node, id, parent: typeof node.parent === 'string' ? node.parent : null };
+        if (!node || !['user', 'assistant'].includes(node.role) || typeof node.text !== 'string')
+            continue;
+        nodes[id] = {...node, id, parent: typeof node.parent === 'string' ? node.parent : null};
         const files = Array.isArray(node.files) ? node.files : [];
-        nodes[id].files = files.filter((f) => f && typeof f.name === 'string' && typeof f.text === 'string');
+        nodes[id].files =
+            files.filter((f) => f && typeof f.name === 'string' && typeof f.text === 'string');
     }
     const isLoop = (id) => {
         const seen = new Set();
@@ -39,7 +44,8 @@ function asConversation(value) {
         }
         return false;
     };
-    for (const id of Object.keys(nodes)) if (isLoop(id)) delete nodes[id];
+    for (const id of Object.keys(nodes))
+        if (isLoop(id)) delete nodes[id];
     return {
         id: typeof value.id === 'string' ? value.id : makeId(),
         title: typeof value.title === 'string' ? value.title : '',
@@ -61,33 +67,38 @@ export function openConversation(id) {
 }
 
 export function createConversation(like = {}) {
-    return asConversation({ model: like.model, sampling: like.sampling, system: like.system, nodes: {} });
+    return asConversation(
+        {model: like.model, sampling: like.sampling, system: like.system, nodes: {}});
 }
 
 /** Throws a sentence if the browser's storage is full. */
 export function saveConversation(chat) {
     chat.changed = Date.now();
     const list = listConversations().filter((entry) => entry.id !== chat.id);
-    list.unshift({ id: chat.id, title: chat.title, changed: chat.changed });
+    list.unshift({id: chat.id, title: chat.title, changed: chat.changed});
     try {
         localStorage.setItem(itemName(chat.id), JSON.stringify(chat));
         localStorage.setItem(LIST, JSON.stringify(list));
     } catch {
-        throw new Error('The browser has no room left for conversations (about 5 MB in all). ' +
+        throw new Error(
+            'The browser has no room left for conversations (about 5 MB in all). ' +
             'Export and delete some of them.');
     }
 }
 
 export function deleteConversation(id) {
     localStorage.removeItem(itemName(id));
-    localStorage.setItem(LIST, JSON.stringify(listConversations().filter((entry) => entry.id !== id)));
+    localStorage.setItem(
+        LIST, JSON.stringify(listConversations().filter((entry) => entry.id !== id)));
 }
 
 export function exportConversations(ids) {
-    return JSON.stringify({
-        jitney_conversations: 1,
-        conversations: ids.map(openConversation).filter(Boolean),
-    }, null, 1);
+    return JSON.stringify(
+        {
+            jitney_conversations: 1,
+            conversations: ids.map(openConversation).filter(Boolean),
+        },
+        null, 1);
 }
 
 /** Adds the conversations of an exported file; the number of them. */
@@ -99,7 +110,8 @@ export function importConversations(text) {
         throw new Error('This file is not JSON. Choose one that "Export" has written.');
     }
     if (!value || value.jitney_conversations !== 1 || !Array.isArray(value.conversations))
-        throw new Error('This file has no "jitney_conversations". Choose one that "Export" has written.');
+        throw new Error(
+            'This file has no "jitney_conversations". Choose one that "Export" has written.');
     const chats = value.conversations.map(asConversation).filter(Boolean);
     for (const chat of chats) {
         if (localStorage.getItem(itemName(chat.id))) chat.id = makeId();
@@ -111,7 +123,7 @@ export function importConversations(text) {
 // ---- the tree ----
 
 export function addMessage(chat, parent, role, text, more = {}) {
-    const node = { id: makeId(), parent, role, text, files: [], ...more };
+    const node = {id: makeId(), parent, role, text, files: [], ...more};
     chat.nodes[node.id] = node;
     chat.leaf = node.id;
     if (!chat.title && role === 'user')
@@ -127,7 +139,8 @@ export function branchOf(chat, leaf = chat.leaf) {
 }
 
 export const siblingsOf = (chat, node) =>
-    Object.values(chat.nodes).filter((other) => other.parent === node.parent && other.role === node.role);
+    Object.values(chat.nodes)
+        .filter((other) => other.parent === node.parent && other.role === node.role);
 
 /** Shows the branch of `node`, down to its latest message. */
 export function selectBranch(chat, node) {
@@ -156,7 +169,7 @@ export function promptText(node) {
 
 export function promptMessages(chat, leaf) {
     const messages = branchOf(chat, leaf)
-        .filter((node) => node.role === 'user' || node.text)
-        .map((node) => ({ role: node.role, content: promptText(node) }));
-    return chat.system.trim() ? [{ role: 'system', content: chat.system }, ...messages] : messages;
+                         .filter((node) => node.role === 'user' || node.text)
+                         .map((node) => ({role: node.role, content: promptText(node)}));
+    return chat.system.trim() ? [{role: 'system', content: chat.system}, ...messages] : messages;
 }

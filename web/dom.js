@@ -8,10 +8,14 @@ export function el(tag, attributes = {}, ...children) {
     const node = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) {
         if (value === null || value === undefined || value === false) continue;
-        if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
-        else if (name === 'class') node.className = value;
-        else if (name === 'value') node.value = value;
-        else node.setAttribute(name, value === true ? '' : value);
+        if (name.startsWith('on'))
+            node.addEventListener(name.slice(2), value);
+        else if (name === 'class')
+            node.className = value;
+        else if (name === 'value')
+            node.value = value;
+        else
+            node.setAttribute(name, value === true ? '' : value);
     }
     node.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined));
     return node;
@@ -20,7 +24,7 @@ export function el(tag, attributes = {}, ...children) {
 export const byId = (id) => document.getElementById(id);
 
 export function button(label, onclick, attributes = {}) {
-    return el('button', { type: 'button', onclick, ...attributes }, label);
+    return el('button', {type: 'button', onclick, ...attributes}, label);
 }
 
 export const fill = (node, ...children) => {
@@ -46,8 +50,8 @@ export async function copyText(text) {
 }
 
 export function saveFile(name, type, text) {
-    const url = URL.createObjectURL(new Blob([text], { type }));
-    const link = el('a', { href: url, download: name });
+    const url = URL.createObjectURL(new Blob([text], {type}));
+    const link = el('a', {href: url, download: name});
     document.body.append(link);
     link.click();
     link.remove();
@@ -57,23 +61,26 @@ export function saveFile(name, type, text) {
 /** The text of a file that the user chooses; null if none was chosen. */
 export function askForFile(accept) {
     return new Promise((resolve) => {
-        const input = el('input', { type: 'file', accept });
-        input.addEventListener('change', () =>
-            resolve(input.files.length ? input.files[0].text() : null));
+        const input = el('input', {type: 'file', accept});
+        input.addEventListener(
+            'change', () => resolve(input.files.length ? input.files[0].text() : null));
         input.addEventListener('cancel', () => resolve(null));
         input.click();
     });
 }
 
-export function countText(n) {
-    return Math.round(n).toLocaleString('en-GB');
-}
+export function countText(n) { return Math.round(n).toLocaleString('en-GB'); }
 
 /** 3 significant digits or so: "0.42", "12.3", "1,240". */
 export function numberText(n) {
     if (!Number.isFinite(n)) return '–';
     if (Math.abs(n) >= 100) return countText(n);
-    return n.toFixed(Math.abs(n) >= 10 ? 1 : Math.abs(n) >= 1 || n === 0 ? 2 : 3).replace(/\.?0+$/, '') || '0';
+    return n.toFixed(
+                Math.abs(n) >= 10               ? 1 :
+                    Math.abs(n) >= 1 || n === 0 ? 2 :
+                                                  3)
+               .replace(/\.?0+$/, '') ||
+        '0';
 }
 
 export function msText(ms) {

@@ -1,11 +1,11 @@
 // main.js - the page: its views, its theme, and what the server says of itself.
-import { forgetKey, hasKey } from './api.js';
-import { startBusView, startRecordedView } from './bus.js';
-import { startChatView } from './chat.js';
-import { byId, el, fill } from './dom.js';
-import { startLoadView } from './load.js';
-import { openRecording } from './record.js';
-import { makeTryPanel } from './tryit.js';
+import {forgetKey, hasKey} from './api.js';
+import {startBusView, startRecordedView} from './bus.js';
+import {startChatView} from './chat.js';
+import {byId, el, fill} from './dom.js';
+import {startLoadView} from './load.js';
+import {openRecording} from './record.js';
+import {makeTryPanel} from './tryit.js';
 
 const VIEWS = ['chat', 'bus', 'load'];
 const HEALTH_MS = 5000;
@@ -28,7 +28,7 @@ function readTheme() {
 function applyTheme() {
     const isDark = theme === 'dark' || (theme === 'system' && darkQuery.matches);
     document.documentElement.dataset.theme = isDark ? 'dark' : 'light';
-    byId('theme-button').textContent = { system: 'Auto', light: 'Light', dark: 'Dark' }[theme];
+    byId('theme-button').textContent = {system: 'Auto', light: 'Light', dark: 'Dark'}[theme];
     byId('theme-button').setAttribute('aria-label', `Colours: ${theme}`);
     document.dispatchEvent(new Event('themechange'));
 }
@@ -72,8 +72,10 @@ function showView() {
     for (const name of VIEWS) {
         byId(`${name}-view`).hidden = name !== view;
         const link = byId(`go-${name}`);
-        if (name === view) link.setAttribute('aria-current', 'page');
-        else link.removeAttribute('aria-current');
+        if (name === view)
+            link.setAttribute('aria-current', 'page');
+        else
+            link.removeAttribute('aria-current');
     }
     startOnce(view);
 }
@@ -83,8 +85,8 @@ function showView() {
 async function showHealth() {
     const place = byId('health');
     try {
-        const response = await fetch('/readyz', { cache: 'no-store' });
-        const { status } = await response.json();
+        const response = await fetch('/readyz', {cache: 'no-store'});
+        const {status} = await response.json();
         place.textContent = status === 'ok' ? 'Ready' : status;
         place.className = status === 'ok' ? 'ok' : '';
     } catch {
@@ -103,11 +105,12 @@ function embeddedRecording() {
 function startRecorded(value) {
     for (const name of VIEWS) byId(`${name}-view`).hidden = name !== 'bus';
     document.querySelector('#top nav').hidden = true;
-    byId('health').textContent = `Recording of ${value.hello.model} by jitney ${value.hello.jitney}`;
+    byId('health').textContent =
+        `Recording of ${value.hello.model} by jitney ${value.hello.jitney}`;
     try {
         startRecordedView(openRecording(value));
     } catch (error) {
-        fill(byId('bus-view'), el('p', { class: 'error' }, error.message));
+        fill(byId('bus-view'), el('p', {class: 'error'}, error.message));
     }
 }
 
@@ -124,5 +127,7 @@ function startLive() {
 
 bindTheme();
 const embedded = embeddedRecording();
-if (embedded) startRecorded(embedded);
-else startLive();
+if (embedded)
+    startRecorded(embedded);
+else
+    startLive();

@@ -4,7 +4,7 @@
 // link is an anchor only if it is http or https, and then it shows where it leads. Control
 // characters and those that turn the direction of text are made visible. Every loop is bounded
 // by the length of the text, every nesting by a constant.
-import { el, button, copyText } from './dom.js';
+import {el, button, copyText} from './dom.js';
 
 const NESTING_MAX = 6;
 const TURNING = /[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]/g;
@@ -15,7 +15,9 @@ const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
 export function visibleText(text) {
     return text
         .replace(CONTROL, (c) => c < ' ' ? String.fromCharCode(0x2400 + c.charCodeAt(0)) : '\u2421')
-        .replace(TURNING, (c) => `\u27e8U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}\u27e9`);
+        .replace(
+            TURNING,
+            (c) => `\u27e8U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}\u27e9`);
 }
 
 // ---- inside a line ----
@@ -51,20 +53,28 @@ function safeAddress(text) {
 function linkNode(children, address) {
     const url = safeAddress(address);
     if (!url) return [...children, visibleText(` (${address})`)];
-    const link = el('a', {
-        href: url.href, rel: 'noopener noreferrer nofollow', target: '_blank', title: url.href,
-    }, children);
+    const link =
+        el('a', {
+            href: url.href,
+            rel: 'noopener noreferrer nofollow',
+            target: '_blank',
+            title: url.href,
+        },
+           children);
     if (link.textContent.includes(url.host)) return [link];
-    return [link, el('span', { class: 'host' }, ` (${url.host})`)];
+    return [link, el('span', {class: 'host'}, ` (${url.host})`)];
 }
 
-/** Where the parenthesis that was opened before `from` closes; pairs inside it may be part of an address. */
+/** Where the parenthesis that was opened before `from` closes; an address may have more pairs. */
 function closingParenthesis(text, from, end) {
     let depth = 1;
     for (let i = from; i < end; i++) {
-        if (text[i] === '(') depth++;
-        else if (text[i] === ')' && --depth === 0) return i;
-        else if (text[i] === '\n') break;
+        if (text[i] === '(')
+            depth++;
+        else if (text[i] === ')' && --depth === 0)
+            return i;
+        else if (text[i] === '\n')
+            break;
     }
     return text.indexOf(')', from);
 }
@@ -74,14 +84,16 @@ function readLink(text, at) {
     let depth = 0;
     const end = Math.min(text.length, at + 2000);
     for (let i = at; i < end; i++) {
-        if (text[i] === '\\') i++;
-        else if (text[i] === '[') depth++;
+        if (text[i] === '\\')
+            i++;
+        else if (text[i] === '[')
+            depth++;
         else if (text[i] === ']' && --depth === 0) {
             if (text[i + 1] !== '(') return null;
             const close = closingParenthesis(text, i + 2, end);
             if (close < 0) return null;
             const address = text.slice(i + 2, close).trim().split(/\s/)[0] || '';
-            return { label: text.slice(at + 1, i), address, end: close + 1 };
+            return {label: text.slice(at + 1, i), address, end: close + 1};
         }
     }
     return null;
@@ -96,7 +108,7 @@ function readEmphasis(text, at, none) {
         if (isSpace(text[from]) || (mark[0] === '_' && isWord(text[at - 1]))) return null;
         if (mark.length === 1 && text[from] === mark) return null;
         const close = findCloser(text, from, mark, none);
-        if (close >= 0) return { tag, inner: text.slice(from, close), end: close + mark.length };
+        if (close >= 0) return {tag, inner: text.slice(from, close), end: close + mark.length};
         if (mark.length === 2) continue;
         return null;
     }
@@ -105,7 +117,7 @@ function readEmphasis(text, at, none) {
 
 function readCode(text, at, none) {
     const mark = /^`+/.exec(text.slice(at, at + 64))[0];
-    if (none.has(mark)) return { mark };
+    if (none.has(mark)) return {mark};
     let close = text.indexOf(mark, at + mark.length);
     while (close >= 0 && text[close + mark.length] === '`') {
         let after = close;
@@ -113,7 +125,11 @@ function readCode(text, at, none) {
         close = text.indexOf(mark, after);
     }
     if (close < 0) none.add(mark);
-    return { mark, inner: close < 0 ? null : text.slice(at + mark.length, close), end: close + mark.length };
+    return {
+        mark,
+        inner: close < 0 ? null : text.slice(at + mark.length, close),
+        end: close + mark.length
+    };
 }
 
 /** The nodes of a text without blocks. */
@@ -129,7 +145,8 @@ function inlineNodes(text, depth) {
         flush();
         nodes.push(...list);
     };
-    const nested = (inner) => depth < NESTING_MAX ? inlineNodes(inner, depth + 1) : [visibleText(inner)];
+    const nested = (inner) =>
+        depth < NESTING_MAX ? inlineNodes(inner, depth + 1) : [visibleText(inner)];
     for (let i = 0; i < text.length;) {
         const c = text[i];
         if (c === '\\' && /[!-/:-@[-`{-~]/.test(text[i + 1] || '')) {
@@ -144,15 +161,18 @@ function inlineNodes(text, depth) {
         }
         if (c === '`') {
             const code = readCode(text, i, none);
-            if (typeof code.inner === 'string') add(el('code', {}, visibleText(code.inner.trim() || code.inner)));
-            else plain += code.mark;
+            if (typeof code.inner === 'string')
+                add(el('code', {}, visibleText(code.inner.trim() || code.inner)));
+            else
+                plain += code.mark;
             i = typeof code.inner === 'string' ? code.end : i + code.mark.length;
             continue;
         }
         if (c === '!' && text[i + 1] === '[') {
             const image = readLink(text, i + 1);
             if (image) {
-                add(el('span', { class: 'unloaded' },
+                add(el(
+                    'span', {class: 'unloaded'},
                     visibleText(`[image: ${image.label || 'without a name'}, ${image.address}]`)));
                 i = image.end;
                 continue;
@@ -199,8 +219,11 @@ const ITEM = /^( *)([-*+]|\d{1,9}[.)])(?:\s+(.*))?$/;
 const QUOTE = /^ {0,3}> ?(.*)$/;
 const DELIMITERS = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
 
-const cellsOf = (line) => line.trim().replace(/^\|/, '').replace(/\|$/, '').split(/(?<!\\)\|/)
-    .map((cell) => cell.trim().replace(/\\\|/g, '|'));
+const cellsOf = (line) => line.trim()
+                              .replace(/^\|/, '')
+                              .replace(/\|$/, '')
+                              .split(/(?<!\\)\|/)
+                              .map((cell) => cell.trim().replace(/\\\|/g, '|'));
 
 const isTable = (lines, at) => lines[at].includes('|') && at + 1 < lines.length &&
     lines[at + 1].includes('-') && DELIMITERS.test(lines[at + 1]) &&
@@ -217,24 +240,30 @@ function readBlock(lines, at) {
         let end = at + 1;
         const close = new RegExp(`^ {0,3}${match[1][0]}{${match[1].length},}\\s*$`);
         while (end < lines.length && !close.test(lines[end])) end++;
-        return { kind: 'code', language: match[2], lines: lines.slice(at + 1, end), end: Math.min(end + 1, lines.length) };
+        return {
+            kind: 'code',
+            language: match[2],
+            lines: lines.slice(at + 1, end),
+            end: Math.min(end + 1, lines.length)
+        };
     }
-    if ((match = HEADING.exec(line))) return { kind: 'heading', level: match[1].length, text: match[2], end: at + 1 };
-    if (RULE.test(line)) return { kind: 'rule', end: at + 1 };
+    if ((match = HEADING.exec(line)))
+        return {kind: 'heading', level: match[1].length, text: match[2], end: at + 1};
+    if (RULE.test(line)) return {kind: 'rule', end: at + 1};
     if (isTable(lines, at)) {
         let end = at + 2;
         while (end < lines.length && lines[end].includes('|')) end++;
-        return { kind: 'table', lines: lines.slice(at, end), end };
+        return {kind: 'table', lines: lines.slice(at, end), end};
     }
     if (QUOTE.test(line)) {
         let end = at;
         while (end < lines.length && QUOTE.test(lines[end])) end++;
-        return { kind: 'quote', lines: lines.slice(at, end).map((l) => QUOTE.exec(l)[1]), end };
+        return {kind: 'quote', lines: lines.slice(at, end).map((l) => QUOTE.exec(l)[1]), end};
     }
     if (ITEM.test(line)) return readList(lines, at);
     let end = at + 1;
     while (end < lines.length && lines[end].trim() && !beginsBlock(lines, end)) end++;
-    return { kind: 'paragraph', text: lines.slice(at, end).map((l) => l.trim()).join('\n'), end };
+    return {kind: 'paragraph', text: lines.slice(at, end).map((l) => l.trim()).join('\n'), end};
 }
 
 function readList(lines, at) {
@@ -264,39 +293,58 @@ function readList(lines, at) {
         }
         end++;
     }
-    return { kind: 'list', isOrdered, start: isOrdered ? parseInt(mark, 10) : 1, items, end };
+    return {kind: 'list', isOrdered, start: isOrdered ? parseInt(mark, 10) : 1, items, end};
 }
 
 function codeNode(block) {
     const text = block.lines.join('\n');
-    return el('div', { class: 'code' },
-        el('div', { class: 'code-head' }, el('span', {}, visibleText(block.language || 'text')),
-            button('Copy', () => copyText(text), { 'aria-label': 'Copy this code' })),
-        el('pre', { tabindex: '0', 'aria-label': 'Code' }, el('code', {}, visibleText(text))));
+    return el(
+        'div', {class: 'code'},
+        el('div', {class: 'code-head'}, el('span', {}, visibleText(block.language || 'text')),
+           button('Copy', () => copyText(text), {'aria-label': 'Copy this code'})),
+        el('pre', {tabindex: '0', 'aria-label': 'Code'}, el('code', {}, visibleText(text))));
 }
 
 function tableNode(block, depth) {
     const [head, , ...rows] = block.lines.map(cellsOf);
-    const cells = (tag, row) => head.map((_, i) => el(tag, tag === 'th' ? { scope: 'col' } : {},
-        inlineNodes(row[i] || '', depth + 1)));
-    return el('div', { class: 'table', tabindex: '0', role: 'region', 'aria-label': 'Table' },
+    const cells = (tag, row) => head.map(
+        (_, i) =>
+            el(tag, tag === 'th' ? {scope: 'col'} : {}, inlineNodes(row[i] || '', depth + 1)));
+    return el(
+        'div', {class: 'table', tabindex: '0', role: 'region', 'aria-label': 'Table'},
         el('table', {}, el('thead', {}, el('tr', {}, cells('th', head))),
-            el('tbody', {}, rows.map((row) => el('tr', {}, cells('td', row))))));
+           el('tbody', {}, rows.map((row) => el('tr', {}, cells('td', row))))));
 }
 
 function blockNode(block, depth) {
-    const inner = (lines) => depth < NESTING_MAX ? blockNodes(lines, depth + 1)
-        : [el('p', {}, inlineNodes(lines.join('\n'), NESTING_MAX))];
+    const inner = (lines) => depth < NESTING_MAX ?
+        blockNodes(lines, depth + 1) :
+        [el('p', {}, inlineNodes(lines.join('\n'), NESTING_MAX))];
     switch (block.kind) {
-    case 'code': return codeNode(block);
-    case 'heading': return el('p', { class: `h h${block.level}`, role: 'heading', 'aria-level': String(Math.min(6, block.level + 2)) },
-        inlineNodes(block.text, 0));
-    case 'rule': return el('hr');
-    case 'table': return tableNode(block, depth);
-    case 'quote': return el('blockquote', {}, inner(block.lines));
-    case 'list': return el(block.isOrdered ? 'ol' : 'ul', block.start > 1 ? { start: String(block.start) } : {},
-        block.items.map((item) => el('li', {}, item.length === 1 ? inlineNodes(item[0], 0) : inner(item))));
-    default: return el('p', {}, inlineNodes(block.text, 0));
+        case 'code':
+            return codeNode(block);
+        case 'heading':
+            return el(
+                'p', {
+                    class: `h h${block.level}`,
+                    role: 'heading',
+                    'aria-level': String(Math.min(6, block.level + 2))
+                },
+                inlineNodes(block.text, 0));
+        case 'rule':
+            return el('hr');
+        case 'table':
+            return tableNode(block, depth);
+        case 'quote':
+            return el('blockquote', {}, inner(block.lines));
+        case 'list':
+            return el(
+                block.isOrdered ? 'ol' : 'ul', block.start > 1 ? {start: String(block.start)} : {},
+                block.items.map(
+                    (item) =>
+                        el('li', {}, item.length === 1 ? inlineNodes(item[0], 0) : inner(item))));
+        default:
+            return el('p', {}, inlineNodes(block.text, 0));
     }
 }
 

@@ -12,7 +12,7 @@ export function parseMetrics(text) {
         const labels = {};
         for (const [, name, value] of (match[2] || '').matchAll(LABEL)) labels[name] = value;
         if (!found.has(match[1])) found.set(match[1], []);
-        found.get(match[1]).push({ labels, value: Number(match[3]) });
+        found.get(match[1]).push({labels, value: Number(match[3])});
     }
     return found;
 }
@@ -36,8 +36,8 @@ export function bucketsOf(metrics, name, model = '') {
 }
 
 /**
- * The value below which `share` of the observations between two readings lie, as Prometheus does it:
- * straight lines inside a bucket. NaN: there were none.
+ * The value below which `share` of the observations between two readings lie, as Prometheus finds
+ * it: with straight lines inside a bucket. NaN: there were none.
  */
 export function percentileOf(now, before, share) {
     const earlier = new Map(before);

@@ -2,8 +2,8 @@
 //
 // Every step is a column of an image with one pixel for each seat, which is drawn magnified. So a
 // frame costs the same whether 4 or 256 seats are taken, and a new step costs one column.
-import { cssColour, msText } from './dom.js';
-import { STEPS_MAX } from './record.js';
+import {cssColour, msText} from './dom.js';
+import {STEPS_MAX} from './record.js';
 
 const AXIS_PX = 22; // above the seats
 const LABEL_PX = 44; // to the left of them
@@ -43,9 +43,10 @@ export class Picture {
     }
 
     readColours() {
-        this.colours = Object.fromEntries(['empty', 'prefill', 'decode', 'cached', 'swap', 'recompute', 'text', 'soft',
-            'line', 'surface', 'mark', 'target', 'used', 'shared', 'kept', 'free', 'accent', 'line-c']
-            .map((name) => [name, cssColour(name)]));
+        this.colours = Object.fromEntries([
+            'empty', 'prefill', 'decode', 'cached', 'swap', 'recompute', 'text', 'soft', 'line',
+            'surface', 'mark', 'target', 'used', 'shared', 'kept', 'free', 'accent', 'line-c'
+        ].map((name) => [name, cssColour(name)]));
         this.pixels = COLOUR_NAMES.map((name) => rgbaOf(this.colours[name]));
         this.drawn = this.store.base;
     }
@@ -53,16 +54,13 @@ export class Picture {
     /** Seats that are shown: those that were used, in groups of eight. */
     get seats() {
         const wanted = Math.max(8, Math.ceil(this.store.seatsUsed / 8) * 8);
-        return Math.min(wanted, Math.max(this.store.hello.seats || wanted, this.store.seatsUsed, 1));
+        return Math.min(
+            wanted, Math.max(this.store.hello.seats || wanted, this.store.seatsUsed, 1));
     }
 
-    get rowPx() {
-        return Math.max(3, Math.min(20, Math.floor(480 / this.seats)));
-    }
+    get rowPx() { return Math.max(3, Math.min(20, Math.floor(480 / this.seats))); }
 
-    get heightPx() {
-        return AXIS_PX + this.seats * this.rowPx + 1;
-    }
+    get heightPx() { return AXIS_PX + this.seats * this.rowPx + 1; }
 
     /** The first and one past the last column that fit into `width`. */
     window(width) {
@@ -84,14 +82,15 @@ export class Picture {
         if (this.drawn < store.base) this.drawn = store.base;
         const context = this.strip.getContext('2d');
         for (; this.drawn < store.end; this.drawn++)
-            context.putImageData(this.columnImage(context, store.step(this.drawn), this.drawn),
-                this.drawn % COLUMNS, 0);
+            context.putImageData(
+                this.columnImage(context, store.step(this.drawn), this.drawn), this.drawn % COLUMNS,
+                0);
     }
 
     columnImage(context, step, column) {
         const cells = new Uint8Array(this.rows);
         const at = this.store.at.rows;
-        const { rows } = step;
+        const {rows} = step;
         for (let row = 0; row < rows.length; row += this.store.stride) {
             const isDecode = rows[row + at.sampled] && rows[row + at.count] === 1;
             const isCached = rows[row + at.cached] > rows[row + at.count];
@@ -129,8 +128,9 @@ export class Picture {
         for (let column = from; column < to;) {
             const source = column % COLUMNS;
             const count = Math.min(to - column, COLUMNS - source);
-            context.drawImage(this.strip, source, 0, count, this.rows, LABEL_PX + (column - from) * this.zoom, AXIS_PX,
-                count * this.zoom, this.rows * this.rowPx);
+            context.drawImage(
+                this.strip, source, 0, count, this.rows, LABEL_PX + (column - from) * this.zoom,
+                AXIS_PX, count * this.zoom, this.rows * this.rowPx);
             column += count;
         }
     }
@@ -141,9 +141,11 @@ export class Picture {
         context.fillStyle = this.colours.surface;
         context.beginPath();
         if (this.rowPx >= 4)
-            for (let i = 0; i <= this.rows; i++) context.rect(LABEL_PX, AXIS_PX + i * this.rowPx, right - LABEL_PX, 1);
+            for (let i = 0; i <= this.rows; i++)
+                context.rect(LABEL_PX, AXIS_PX + i * this.rowPx, right - LABEL_PX, 1);
         if (this.zoom >= 4)
-            for (let c = from; c <= to; c++) context.rect(LABEL_PX + (c - from) * this.zoom, AXIS_PX, 1, bottom - AXIS_PX);
+            for (let c = from; c <= to; c++)
+                context.rect(LABEL_PX + (c - from) * this.zoom, AXIS_PX, 1, bottom - AXIS_PX);
         context.fill();
         context.fillStyle = this.colours.soft;
         context.font = '11px system-ui, sans-serif';
@@ -164,7 +166,7 @@ export class Picture {
                 context.fillRect(x, AXIS_PX, 1, this.rows * this.rowPx);
             }
             if (!step.admitted || this.zoom < 4) continue;
-            const { rows } = step;
+            const {rows} = step;
             for (let row = 0; row < rows.length; row += this.store.stride) {
                 const cached = rows[row + at.cached];
                 if (!cached) continue;
@@ -173,7 +175,8 @@ export class Picture {
                 context.fillStyle = this.colours.prefill;
                 context.fillRect(x + 1, y + 1, this.zoom - 1, this.rowPx - 1);
                 context.fillStyle = this.colours.cached;
-                context.fillRect(x + 1, y + 1, this.zoom - 1, Math.max(1, (this.rowPx - 1) * share));
+                context.fillRect(
+                    x + 1, y + 1, this.zoom - 1, Math.max(1, (this.rowPx - 1) * share));
             }
         }
     }
@@ -191,7 +194,7 @@ export class Picture {
     }
 
     drawAxis(context, from, to) {
-        const { hello } = this.store;
+        const {hello} = this.store;
         const every = Math.max(1, Math.ceil(110 / this.zoom));
         context.fillStyle = this.colours.soft;
         context.textBaseline = 'middle';
@@ -207,8 +210,8 @@ export class Picture {
     // ---- the strips below ----
 
     /**
-     * One value for each column, as bars; `lineOf` is drawn over them. Returns the top of the scale. A few
-     * bars that are much larger than all others are cut, so that the others can be seen.
+     * One value for each column, as bars, and `lineOf` over them. Returns the top of the scale.
+     * A few bars that are much larger than all others are cut, so that the others can be seen.
      */
     drawBars(canvas, width, height, layers, lineOf) {
         const context = fitCanvas(canvas, width, height);
@@ -232,12 +235,16 @@ export class Picture {
             context.beginPath();
             for (let c = from; c < to; c++) {
                 const h = Math.min(1, valueOf(this.store.step(c)) / top) * (height - 2);
-                if (h > 0) context.rect(LABEL_PX + (c - from) * this.zoom, height - base[c - from] - h, this.zoom - gap, h);
+                if (h > 0)
+                    context.rect(
+                        LABEL_PX + (c - from) * this.zoom, height - base[c - from] - h,
+                        this.zoom - gap, h);
                 base[c - from] += h;
             }
             context.fill();
         }
-        if (lineOf) this.drawLine(context, from, to, height, (step) => lineOf(step) / top * (height - 2));
+        if (lineOf)
+            this.drawLine(context, from, to, height, (step) => lineOf(step) / top * (height - 2));
         return top;
     }
 
@@ -257,7 +264,7 @@ export class Picture {
         const column = from + Math.floor((x - LABEL_PX) / this.zoom);
         const seat = Math.floor((y - AXIS_PX) / this.rowPx);
         if (x < LABEL_PX || column >= to || seat < 0 || seat >= this.rows) return null;
-        return { column, seat };
+        return {column, seat};
     }
 }
 

@@ -10,8 +10,22 @@ const DROP_STEPS = 1000; // dropped together, because removing from the front co
 /** A sequence: one choice of a request. */
 function newSequence(request, choice, tenant) {
     return {
-        request, choice, tenant, arrived: null, prompt: 0, max: 0, waits: [], admissions: [], preemptions: [],
-        segments: [], prefillSteps: 0, computed: 0, sampled: 0, firstToken: null, ended: null, lastColumn: 0,
+        request,
+        choice,
+        tenant,
+        arrived: null,
+        prompt: 0,
+        max: 0,
+        waits: [],
+        admissions: [],
+        preemptions: [],
+        segments: [],
+        prefillSteps: 0,
+        computed: 0,
+        sampled: 0,
+        firstToken: null,
+        ended: null,
+        lastColumn: 0,
     };
 }
 
@@ -24,7 +38,8 @@ export class StepStore {
         this.steps = [];
         this.base = 0; // the column of steps[0]
         this.sequences = new Map();
-        this.ids = new Map(); // by the engine's number of a request: what the API calls it, where known
+        this.ids =
+            new Map(); // by the engine's number of a request: what the API calls it, where known
         this.seatsUsed = 0;
         this.version = 0; // grows with every change
         this.at = {};
@@ -42,30 +57,26 @@ export class StepStore {
 
     unpackRows(packed) {
         const rows = [];
-        for (let i = 0; i < packed.length; i += this.stride) rows.push([...packed.subarray(i, i + this.stride)]);
+        for (let i = 0; i < packed.length; i += this.stride)
+            rows.push([...packed.subarray(i, i + this.stride)]);
         return rows;
     }
 
     /** One past the newest column. */
-    get end() {
-        return this.base + this.steps.length;
-    }
+    get end() { return this.base + this.steps.length; }
 
-    step(column) {
-        return this.steps[column - this.base];
-    }
+    step(column) { return this.steps[column - this.base]; }
 
     find(request, choice, tenant) {
         const key = sequenceKey(request, choice);
         let sequence = this.sequences.get(key);
-        if (!sequence) this.sequences.set(key, sequence = newSequence(request, choice, tenant || 0));
+        if (!sequence)
+            this.sequences.set(key, sequence = newSequence(request, choice, tenant || 0));
         return sequence;
     }
 
     /** The steps from..to are missing. */
-    skip(from, to) {
-        this.gap = { from, to };
-    }
+    skip(from, to) { this.gap = {from, to}; }
 
     add(step) {
         const last = this.steps.at(-1);
@@ -76,7 +87,8 @@ export class StepStore {
         step.rows = this.packRows(step.rows || []);
         this.steps.push(step);
         this.takeArrivals(step);
-        this.takePreemptions(step, column); // first, because those that were preempted wait from now on
+        this.takePreemptions(
+            step, column); // first, because those that were preempted wait from now on
         this.takeWaiting(step, last);
         this.takeAdmissions(step, column);
         this.takeRows(step, column);
@@ -105,8 +117,10 @@ export class StepStore {
             const since = Math.max(last ? last.at_us : step.at_us, sequence.arrived || 0);
             const spent = Math.max(0, step.at_us - since);
             const wait = sequence.waits.at(-1);
-            if (wait && wait.why === why && wait.part === sequence.preemptions.length) wait.us += spent;
-            else sequence.waits.push({ why, us: spent, part: sequence.preemptions.length });
+            if (wait && wait.why === why && wait.part === sequence.preemptions.length)
+                wait.us += spent;
+            else
+                sequence.waits.push({why, us: spent, part: sequence.preemptions.length});
             sequence.lastColumn = this.end;
         }
     }
@@ -116,7 +130,11 @@ export class StepStore {
         for (const row of step.admitted || []) {
             const sequence = this.find(row[at.request], row[at.choice], row[at.tenant]);
             sequence.admissions.push({
-                at: step.at_us, column, seat: row[at.seat], waited: row[at.waited_us], cached: row[at.cached],
+                at: step.at_us,
+                column,
+                seat: row[at.seat],
+                waited: row[at.waited_us],
+                cached: row[at.cached],
                 part: sequence.preemptions.length,
             });
             sequence.seat = row[at.seat];
@@ -128,8 +146,14 @@ export class StepStore {
         for (const row of step.preempted || []) {
             const sequence = this.find(row[at.request], row[at.choice]);
             sequence.preemptions.push({
-                at: step.at_us, column, seat: sequence.seat, why: row[at.why], how: row[at.how],
-                forRequest: row[at.for_request], forChoice: row[at.for_choice], returned: null,
+                at: step.at_us,
+                column,
+                seat: sequence.seat,
+                why: row[at.why],
+                how: row[at.how],
+                forRequest: row[at.for_request],
+                forChoice: row[at.for_choice],
+                returned: null,
             });
             sequence.lastColumn = this.end;
         }
@@ -139,11 +163,15 @@ export class StepStore {
         const at = this.at.rows;
         for (let row = 0; row < step.rows.length; row += this.stride) {
             const seat = step.rows[row + at.seat];
-            const sequence = this.find(step.rows[row + at.request], step.rows[row + at.choice], step.rows[row + at.tenant]);
+            const sequence = this.find(
+                step.rows[row + at.request], step.rows[row + at.choice],
+                step.rows[row + at.tenant]);
             const isSampled = step.rows[row + at.sampled] > 0;
             const segment = sequence.segments.at(-1);
-            if (segment && segment.seat === seat && segment.to === column - 1) segment.to = column;
-            else sequence.segments.push({ seat, from: column, to: column });
+            if (segment && segment.seat === seat && segment.to === column - 1)
+                segment.to = column;
+            else
+                sequence.segments.push({seat, from: column, to: column});
             if (seat >= this.seatsUsed) this.seatsUsed = seat + 1;
             const preemption = sequence.preemptions.at(-1);
             if (preemption && preemption.returned === null && preemption.column < column)
@@ -152,7 +180,8 @@ export class StepStore {
             sequence.lastColumn = column;
             sequence.computed += step.rows[row + at.count];
             if (sequence.firstToken === null) sequence.prefillSteps++;
-            if (isSampled && sequence.firstToken === null) sequence.firstToken = step.at_us + step.us;
+            if (isSampled && sequence.firstToken === null)
+                sequence.firstToken = step.at_us + step.us;
             if (isSampled) sequence.sampled++;
         }
     }
@@ -161,7 +190,7 @@ export class StepStore {
         const at = this.at.ended;
         for (const row of step.ended || []) {
             const sequence = this.find(row[at.request], row[at.choice]);
-            sequence.ended = { why: row[at.why], generated: row[at.generated], at: row[at.at_us] };
+            sequence.ended = {why: row[at.why], generated: row[at.generated], at: row[at.at_us]};
             sequence.lastColumn = this.end;
         }
     }
@@ -171,7 +200,8 @@ export class StepStore {
         this.base += DROP_STEPS;
         if (this.ids.size > STEPS_MAX) this.ids.clear();
         for (const [key, sequence] of this.sequences) {
-            if (sequence.ended && sequence.lastColumn < this.base) this.sequences.delete(key);
+            if (sequence.ended && sequence.lastColumn < this.base)
+                this.sequences.delete(key);
             else if (sequence.segments.length > 1)
                 sequence.segments = sequence.segments.filter((s) => s.to >= this.base);
         }
@@ -182,21 +212,24 @@ export class StepStore {
         const step = this.step(column);
         const at = this.at.rows;
         for (let row = 0; step && row < step.rows.length; row += this.stride)
-            if (step.rows[row + at.seat] === seat) return this.find(step.rows[row + at.request], step.rows[row + at.choice]);
+            if (step.rows[row + at.seat] === seat)
+                return this.find(step.rows[row + at.request], step.rows[row + at.choice]);
         return null;
     }
 
     /** What a file holds. */
     recording() {
-        const steps = this.steps.map(({ gap, ...step }) => ({ ...step, rows: this.unpackRows(step.rows) }));
-        return { jitney_recording: 1, hello: this.hello, state: this.state, steps };
+        const steps =
+            this.steps.map(({gap, ...step}) => ({...step, rows: this.unpackRows(step.rows)}));
+        return {jitney_recording: 1, hello: this.hello, state: this.state, steps};
     }
 }
 
 /** A store with the steps of a recording; throws a sentence if it is none. */
 export function openRecording(value) {
     if (!value || value.jitney_recording !== 1 || !value.hello || !Array.isArray(value.steps))
-        throw new Error('This is not a recording of jitney: it has no "jitney_recording", "hello" or "steps".');
+        throw new Error(
+            'This is not a recording of jitney: it has no "jitney_recording", "hello" or "steps".');
     const store = new StepStore(value.hello, value.state);
     let before = null;
     for (const step of value.steps.slice(-STEPS_MAX)) {
@@ -214,7 +247,8 @@ export function parseRecording(text) {
     try {
         value = JSON.parse(match ? match[1] : text);
     } catch {
-        throw new Error('This file holds no recording: it is neither JSON nor a page that jitney has written.');
+        throw new Error(
+            'This file holds no recording: it is neither JSON nor a page that jitney has written.');
     }
     return openRecording(value);
 }
@@ -222,6 +256,9 @@ export function parseRecording(text) {
 /** The page in one file with a recording in it; `template` is recording.html. */
 export function recordingPage(template, recording) {
     const data = JSON.stringify(recording).replace(/</g, '\\u003c');
-    const [before, after] = template.split('<script type="application/json" id="recording">null</scr' + 'ipt>');
-    return `${before}<script type="application/json" id="recording">${data}</scr` + `ipt>${after}`;
+    const [before, after] = template.split(
+        '<script type="application/json" id="recording">null</scr' +
+        'ipt>');
+    return `${before}<script type="application/json" id="recording">${data}</scr` +
+        `ipt>${after}`;
 }

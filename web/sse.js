@@ -6,22 +6,24 @@
 export async function readEvents(body, onEvent) {
     const reader = body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = '';
-    let found = { id: '', event: '', data: [] };
+    let found = {id: '', event: '', data: []};
     const onLine = (line) => {
         if (line === '') {
-            if (found.data.length) onEvent({ ...found, data: found.data.join('\n') });
-            found = { id: '', event: '', data: [] };
+            if (found.data.length) onEvent({...found, data: found.data.join('\n')});
+            found = {id: '', event: '', data: []};
             return;
         }
         const colon = line.indexOf(':');
         if (colon <= 0) return; // a comment, which keeps the connection open
         const value = line.slice(line[colon + 1] === ' ' ? colon + 2 : colon + 1);
         const name = line.slice(0, colon);
-        if (name === 'data') found.data.push(value);
-        else if (name === 'id' || name === 'event') found[name] = value;
+        if (name === 'data')
+            found.data.push(value);
+        else if (name === 'id' || name === 'event')
+            found[name] = value;
     };
     for (;;) {
-        const { value, done } = await reader.read();
+        const {value, done} = await reader.read();
         if (done) return;
         const lines = (rest + value).split('\n');
         rest = lines.pop();

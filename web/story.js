@@ -1,5 +1,5 @@
 // story.js - what happened to a sequence, in sentences.
-import { countText, msText, numberText, plural } from './dom.js';
+import {countText, msText, numberText, plural} from './dom.js';
 
 export const REASONS = {
     seat: 'all seats were taken',
@@ -21,7 +21,8 @@ const ENDS = {
 
 const spanText = (us) => msText(us / 1000);
 
-export const sequenceName = (s) => s.choice ? `request ${s.request}, choice ${s.choice + 1}` : `request ${s.request}`;
+export const sequenceName = (s) =>
+    s.choice ? `request ${s.request}, choice ${s.choice + 1}` : `request ${s.request}`;
 
 function waitSentence(waits, total) {
     const reasons = new Map();
@@ -32,41 +33,55 @@ function waitSentence(waits, total) {
 }
 
 function admissionSentence(admission, isFirst) {
-    const cached = admission.cached
-        ? ` ${plural(admission.cached, 'token')} of its prompt ${admission.cached === 1 ? 'was' : 'were'} in the prefix cache.` : '';
+    const cached = admission.cached ?
+        ` ${plural(admission.cached, 'token')} of its prompt ${
+            admission.cached === 1 ? 'was' : 'were'} in the prefix cache.` :
+        '';
     return `${isFirst ? 'It took' : 'It returned to'} seat ${admission.seat}.${cached}`;
 }
 
 function preemptionSentence(preemption) {
-    const forWhom = preemption.forRequest
-        ? ` for ${sequenceName({ request: preemption.forRequest, choice: preemption.forChoice || 0 })}` : '';
-    const why = { memory: 'KV memory ran out', failed: 'its KV blocks could not be moved' }[preemption.why] ||
+    const forWhom = preemption.forRequest ?
+        ` for ${
+            sequenceName({request: preemption.forRequest, choice: preemption.forChoice || 0})}` :
+        '';
+    const why = {
+        memory: 'KV memory ran out',
+        failed: 'its KV blocks could not be moved'
+    }[preemption.why] ||
         'the policy preferred another';
-    const how = preemption.how === 'swap' ? 'Its KV blocks were moved to the spill store.'
-        : 'Its KV blocks were freed; they are computed again when it returns.';
+    const how = preemption.how === 'swap' ?
+        'Its KV blocks were moved to the spill store.' :
+        'Its KV blocks were freed; they are computed again when it returns.';
     return `It was preempted${forWhom}, because ${why}. ${how}`;
 }
 
 function beginning(sequence, nameOf) {
     const name = nameOf(sequence);
     const title = name.charAt(0).toUpperCase() + name.slice(1);
-    if (sequence.arrived === null) return [null, `${title} had arrived before the first step that is kept.`];
-    return [sequence.arrived, `${title} arrived with a prompt of ${plural(sequence.prompt, 'token')}` +
-        (sequence.max ? ` and may write ${plural(sequence.max, 'token')}.` : '.')];
+    if (sequence.arrived === null)
+        return [null, `${title} had arrived before the first step that is kept.`];
+    return [
+        sequence.arrived,
+        `${title} arrived with a prompt of ${plural(sequence.prompt, 'token')}` +
+            (sequence.max ? ` and may write ${plural(sequence.max, 'token')}.` : '.')
+    ];
 }
 
 function firstTokenSentence(sequence) {
     const steps = `Its prompt was computed in ${plural(sequence.prefillSteps, 'step')}`;
     if (sequence.arrived === null) return `${steps}; the first token came.`;
-    return `${steps}; the first token came ${spanText(sequence.firstToken - sequence.arrived)} after its arrival.`;
+    return `${steps}; the first token came ${
+        spanText(sequence.firstToken - sequence.arrived)} after its arrival.`;
 }
 
 function endSentences(sequence) {
     const list = [];
-    const { generated, at, why } = sequence.ended;
+    const {generated, at, why} = sequence.ended;
     if (generated > 1 && sequence.firstToken !== null && at > sequence.firstToken) {
         const us = at - sequence.firstToken;
-        list.push(`It wrote ${plural(generated, 'token')} in ${spanText(us)} after the first one, ` +
+        list.push(
+            `It wrote ${plural(generated, 'token')} in ${spanText(us)} after the first one, ` +
             `${numberText((generated - 1) / (us / 1e6))} tokens/s.`);
     } else {
         list.push(`It wrote ${plural(generated, 'token')}.`);
@@ -78,27 +93,33 @@ function endSentences(sequence) {
 /** [[time in us or null, sentence], ...] in order. */
 export function storyOf(sequence, nameOf = sequenceName) {
     const list = [beginning(sequence, nameOf)];
-    const parts = Math.max(sequence.preemptions.length, ...sequence.admissions.map((a) => a.part), 0);
+    const parts =
+        Math.max(sequence.preemptions.length, ...sequence.admissions.map((a) => a.part), 0);
     for (let part = 0; part <= parts; part++) {
         const admission = sequence.admissions.find((a) => a.part === part);
         const waits = sequence.waits.filter((w) => w.part === part);
         const spent = waits.reduce((sum, w) => sum + w.us, 0);
         const before = sequence.preemptions[part - 1];
         const waited = !admission ? spent : before ? admission.at - before.at : admission.waited;
-        if (waited > 0 && (waits.length || waited >= 1000)) list.push([null, waitSentence(waits, waited)]);
+        if (waited > 0 && (waits.length || waited >= 1000))
+            list.push([null, waitSentence(waits, waited)]);
         if (admission) list.push([admission.at, admissionSentence(admission, part === 0)]);
         const until = sequence.preemptions[part];
-        const isFirstPart = sequence.firstToken !== null && (!until || sequence.firstToken <= until.at) &&
+        const isFirstPart = sequence.firstToken !== null &&
+            (!until || sequence.firstToken <= until.at) &&
             (part === 0 || sequence.firstToken > sequence.preemptions[part - 1].at);
         if (isFirstPart) list.push([sequence.firstToken, firstTokenSentence(sequence)]);
         if (!until) continue;
         list.push([until.at, preemptionSentence(until)]);
         const isTold = sequence.admissions.some((a) => a.part === part + 1);
         if (until.returned !== null && !isTold)
-            list.push([until.returned, `It ran again after ${spanText(until.returned - until.at)}.`]);
+            list.push(
+                [until.returned, `It ran again after ${spanText(until.returned - until.at)}.`]);
     }
-    if (sequence.ended) for (const sentence of endSentences(sequence)) list.push([sequence.ended.at, sentence]);
-    else list.push([null, stateSentence(sequence)]);
+    if (sequence.ended)
+        for (const sentence of endSentences(sequence)) list.push([sequence.ended.at, sentence]);
+    else
+        list.push([null, stateSentence(sequence)]);
     return list;
 }
 

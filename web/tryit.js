@@ -1,29 +1,42 @@
 // tryit.js - a small load for newcomers, the live switch of the policy, and two policies compared.
-import { errorNote, getJson, hasPath, postJson, send } from './api.js';
-import { engineState, liveRecording } from './bus.js';
-import { makeId } from './conversation.js';
-import { button, el, fill, numberText, plural, say } from './dom.js';
-import { Picture } from './picture.js';
-import { StepStore } from './record.js';
+import {errorNote, getJson, hasPath, postJson, send} from './api.js';
+import {engineState, liveRecording} from './bus.js';
+import {makeId} from './conversation.js';
+import {button, el, fill, numberText, plural, say} from './dom.js';
+import {Picture} from './picture.js';
+import {StepStore} from './record.js';
 
 const REQUESTS = 24;
 const APART_MS = 400;
 const ASK_MS = 500;
 const MINUTE_US = 60e6;
 
-const WORDS = ('the bus stops where people wait and goes on when all have a seat a driver knows the road and the time ' +
-    'rain falls on the roof while a child counts the houses along the river').split(' ');
+const WORDS = ('the bus stops where people wait and goes on when all have a seat a driver knows ' +
+               'the road and the time rain falls on the roof while a child counts the houses')
+                  .split(' ');
 
-const someText = (words) => Array.from({ length: words }, () => WORDS[Math.floor(Math.random() * WORDS.length)]).join(' ');
+const someText = (words) =>
+    Array.from({length: words}, () => WORDS[Math.floor(Math.random() * WORDS.length)]).join(' ');
 
-const system = { role: 'system', content: 'You are a helpful assistant. Answer briefly and clearly. ' + WORDS.slice(0, 20).join(' ') };
+const system = {
+    role: 'system',
+    content:
+        'You are a helpful assistant. Answer briefly and clearly. ' + WORDS.slice(0, 20).join(' ')
+};
 
 /** Chat, reading and writing in turns. */
 function tryBody(i) {
     const kinds = [
-        { messages: [system, { role: 'user', content: `What is number ${i}? ${someText(8)}` }], max_tokens: 48 },
-        { messages: [{ role: 'user', content: `Summarise: ${someText(450)}` }], max_tokens: 16 },
-        { messages: [{ role: 'user', content: `Write a story about ${someText(4)}.` }], max_tokens: 200, ignore_eos: true },
+        {
+            messages: [system, {role: 'user', content: `What is number ${i}? ${someText(8)}`}],
+            max_tokens: 48
+        },
+        {messages: [{role: 'user', content: `Summarise: ${someText(450)}`}], max_tokens: 16},
+        {
+            messages: [{role: 'user', content: `Write a story about ${someText(4)}.`}],
+            max_tokens: 200,
+            ignore_eos: true
+        },
     ];
     return kinds[i % kinds.length];
 }
@@ -33,7 +46,7 @@ let load = null; // {ids, done, isStopped}
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 async function sendLoad(show) {
-    const mine = load = { sent: [], done: 0, failed: 0, isStopped: false };
+    const mine = load = {sent: [], done: 0, failed: 0, isStopped: false};
     const model = engineState().model;
     const answered = (async () => {
         for (let i = 0; i < REQUESTS && !mine.isStopped;) {
@@ -41,7 +54,8 @@ async function sendLoad(show) {
                 await pause(ASK_MS);
                 continue;
             }
-            const { status } = await getJson(`/v1/requests/${mine.sent[i]}?after=1000000&wait_ms=${ASK_MS}`);
+            const {status} =
+                await getJson(`/v1/requests/${mine.sent[i]}?after=1000000&wait_ms=${ASK_MS}`);
             if (status === 'queued' || status === 'in_progress') continue;
             if (status !== 'completed') mine.failed++;
             mine.done++;
@@ -52,7 +66,8 @@ async function sendLoad(show) {
     for (let i = 0; i < REQUESTS && !mine.isStopped; i++) {
         const id = makeId();
         await send('POST', '/v1/chat/completions', {
-            body: { ...tryBody(i), model }, headers: { prefer: 'respond-async', 'x-request-id': id },
+            body: {...tryBody(i), model},
+            headers: {prefer: 'respond-async', 'x-request-id': id},
         });
         mine.sent.push(id);
         show();
@@ -63,11 +78,12 @@ async function sendLoad(show) {
 
 function stopLoad() {
     load.isStopped = true;
-    for (const id of load.sent.slice(load.done)) send('DELETE', `/v1/requests/${id}`, { quiet: true }).catch(() => {});
+    for (const id of load.sent.slice(load.done))
+        send('DELETE', `/v1/requests/${id}`, {quiet: true}).catch(() => {});
 }
 
 function loadRow() {
-    const status = el('span', { class: 'count', role: 'status' });
+    const status = el('span', {class: 'count', role: 'status'});
     const show = () => {
         status.textContent = `${load.done} of ${load.sent.length} answered` +
             `${load.failed ? `, ${load.failed} failed` : ''}${load.isStopped ? ', stopped' : ''}.`;
@@ -83,30 +99,30 @@ function loadRow() {
         start.hidden = false;
         stop.hidden = true;
         show();
-    }, { class: 'primary', id: 'try-load' });
+    }, {class: 'primary', id: 'try-load'});
     const stop = button('Stop the load', () => {
         stopLoad();
         show();
-    }, { hidden: true });
-    return el('div', { class: 'row' }, start, stop, status);
+    }, {hidden: true});
+    return el('div', {class: 'row'}, start, stop, status);
 }
 
 // ---- policies ----
 
 function policySelect(id, label) {
-    const select = el('select', { id });
-    return [el('div', { class: 'field inline' }, el('label', { for: id }, label), select), select];
+    const select = el('select', {id});
+    return [el('div', {class: 'field inline'}, el('label', {'for': id}, label), select), select];
 }
 
 function showPolicies(select, policies, current) {
     if (select.options.length === policies.length) return;
-    fill(select, policies.map((p) => el('option', { value: p.name, title: p.summary }, p.name)));
+    fill(select, policies.map((p) => el('option', {value: p.name, title: p.summary}, p.name)));
     select.value = current;
 }
 
 function policyRow(onState) {
     const [field, select] = policySelect('policy', 'Policy');
-    const summary = el('p', { class: 'help' });
+    const summary = el('p', {class: 'help'});
     let chosen = null;
     const describe = () => {
         const found = (engineState().policies || []).find((p) => p.name === select.value);
@@ -118,19 +134,19 @@ function policyRow(onState) {
     });
     const apply = button('Switch', async () => {
         try {
-            const now = await postJson('/v1/engine/policy', { policy: select.value });
+            const now = await postJson('/v1/engine/policy', {policy: select.value});
             chosen = null;
             say(`The policy is now ${now.policy}. Running requests go on.`);
         } catch (error) {
             say(error.message);
         }
-    }, { id: 'switch-policy' });
+    }, {id: 'switch-policy'});
     onState((state) => {
         showPolicies(select, state.policies, state.policy);
         if (chosen === null) select.value = state.policy;
         describe();
     });
-    return [el('div', { class: 'row' }, field, apply), summary];
+    return [el('div', {class: 'row'}, field, apply), summary];
 }
 
 // ---- what if ----
@@ -142,15 +158,18 @@ function lastMinute() {
     const recording = liveRecording();
     if (!recording || !recording.steps.length) return null;
     const from = recording.steps.at(-1).at_us - MINUTE_US;
-    return { ...recording, steps: recording.steps.filter((s) => s.at_us >= from) };
+    return {...recording, steps: recording.steps.filter((s) => s.at_us >= from)};
 }
 
-const flatFigures = (value, prefix = '') => Object.entries(value).flatMap(([name, v]) =>
-    v && typeof v === 'object' ? flatFigures(v, `${prefix}${name}.`) : typeof v === 'number' ? [[prefix + name, v]] : []);
+const flatFigures = (value, prefix = '') => Object.entries(value).flatMap(
+    ([name, v]) => v && typeof v === 'object' ? flatFigures(v, `${prefix}${name}.`) :
+        typeof v === 'number' ? [[prefix + name, v]] :
+                                []);
 
 function resultElement(result, hello) {
-    const canvas = el('canvas', { role: 'img', 'aria-label': `Seats over steps with the policy ${result.policy}` });
-    const box = el('div', { class: 'seats-box' }, canvas);
+    const canvas = el(
+        'canvas', {role: 'img', 'aria-label': `Seats over steps with the policy ${result.policy}`});
+    const box = el('div', {class: 'seats-box'}, canvas);
     const store = new StepStore(hello, {});
     for (const step of result.steps || []) store.add(step);
     requestAnimationFrame(() => {
@@ -165,10 +184,18 @@ function resultElement(result, hello) {
 function compareTable(results) {
     const lists = results.map((r) => new Map(flatFigures(r.figures || {})));
     const names = [...lists[0].keys()].slice(0, FIGURES * 2);
-    return el('div', { class: 'table', tabindex: '0', role: 'region', 'aria-label': 'Figures of both policies' }, el('table', {},
-        el('thead', {}, el('tr', {}, el('th', { scope: 'col' }, 'Figure'), results.map((r) => el('th', { scope: 'col' }, r.policy)))),
-        el('tbody', {}, names.map((name) => el('tr', {}, el('th', { scope: 'row' }, name.replace(/_/g, ' ')),
-            lists.map((l) => el('td', {}, numberText(l.get(name)))))))));
+    return el(
+        'div',
+        {class: 'table', tabindex: '0', role: 'region', 'aria-label': 'Figures of both policies'},
+        el('table', {},
+           el('thead', {},
+              el('tr', {}, el('th', {scope: 'col'}, 'Figure'),
+                 results.map((r) => el('th', {scope: 'col'}, r.policy)))),
+           el('tbody', {},
+              names.map(
+                  (name) =>
+                      el('tr', {}, el('th', {scope: 'row'}, name.replace(/_/g, ' ')),
+                         lists.map((l) => el('td', {}, numberText(l.get(name)))))))));
 }
 
 function compareRow(onState) {
@@ -178,34 +205,45 @@ function compareRow(onState) {
     const run = button('on the last minute', async () => {
         const recording = lastMinute();
         if (!recording) return say('There are no steps yet. Send a small load first.');
-        fill(place, el('p', { class: 'note' }, 'Simulating both policies'));
+        fill(place, el('p', {class: 'note'}, 'Simulating both policies'));
         try {
-            const { results } = await postJson('/v1/engine/whatif', { recording, policies: [a.value, b.value] });
-            fill(place, compareTable(results), el('div', { class: 'compare' }, results.map((r) => resultElement(r, recording.hello))));
+            const {results} =
+                await postJson('/v1/engine/whatif', {recording, policies: [a.value, b.value]});
+            fill(
+                place, compareTable(results),
+                el('div', {class: 'compare'},
+                   results.map((r) => resultElement(r, recording.hello))));
         } catch (error) {
             fill(place, errorNote(error));
         }
-    }, { id: 'compare' });
+    }, {id: 'compare'});
     onState((state) => {
         showPolicies(a, state.policies, state.policy);
-        showPolicies(b, state.policies, state.policies.length > 1 ? state.policies.find((p) => p.name !== state.policy).name : state.policy);
+        showPolicies(
+            b, state.policies,
+            state.policies.length > 1 ? state.policies.find((p) => p.name !== state.policy).name :
+                                        state.policy);
     });
-    return [el('div', { class: 'row' }, fieldA, fieldB, run), place];
+    return [el('div', {class: 'row'}, fieldA, fieldB, run), place];
 }
 
 /** The panel below the picture. */
 export function makeTryPanel(place) {
     const listeners = [];
     const onState = (f) => listeners.push(f);
-    const policies = el('div', { hidden: true }, policyRow(onState));
-    const comparing = el('div', { hidden: true }, compareRow(onState));
-    fill(place, el('h2', {}, 'Try it'),
-        el('p', {}, `${plural(REQUESTS, 'request')} in ten seconds: questions, long texts to read, long answers to write. Watch them take their seats.`),
+    const policies = el('div', {hidden: true}, policyRow(onState));
+    const comparing = el('div', {hidden: true}, compareRow(onState));
+    fill(
+        place, el('h2', {}, 'Try it'),
+        el('p', {},
+           `${plural(REQUESTS, 'request')} in ten seconds: questions, long texts to read, ` +
+               'long answers to write. Watch them take their seats.'),
         loadRow(), policies, comparing);
     document.addEventListener('enginestate', async () => {
         const state = engineState();
         policies.hidden = !state.policies || !await hasPath('/v1/engine/policy');
         comparing.hidden = !state.policies || !await hasPath('/v1/engine/whatif');
-        if (state.policies) for (const f of listeners) f(state);
+        if (state.policies)
+            for (const f of listeners) f(state);
     });
 }

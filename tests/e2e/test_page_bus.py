@@ -165,6 +165,10 @@ def test_the_numbers_equal_the_metrics(browser, busy):
         until(page, "document.querySelector('.load').textContent.includes('kv_blocks')")
         assert re.search(r"engine [\d.]+ (µs|ms|s)", page.inner_text(".load")), "how long the start took is not shown"
         assert serious(page) == []
+        page.emulate_media(color_scheme="dark")
+        page.set_viewport_size({"width": 390, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert serious(page) == []
         tab.check(busy.url)
 
 

@@ -11,9 +11,9 @@ from cli_lib import ROOT, talking_model
 from server_lib import FAST, Server
 
 HTML = {"accept": "text/html,application/xhtml+xml"}
-NAMES = sorted(p.name for p in (ROOT / "web").iterdir())
 TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
          ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+NAMES = sorted(p.name for p in (ROOT / "web").iterdir() if p.suffix in TYPES)
 
 
 @pytest.fixture(scope="module")
