@@ -368,7 +368,8 @@ function onEngineEvent({event, data}) {
 }
 
 
-const ofModel = (path) => watchedModel ?
+/** The path, for the model that is watched. */
+export const ofModel = (path) => watchedModel ?
     `${path}${path.includes('?') ? '&' : '?'}model=${encodeURIComponent(watchedModel)}` :
     path;
 

@@ -3,7 +3,7 @@
 // Everything is computed from /metrics, which is read every two seconds, and from the state of the
 // engine; tenants are counted from the steps.
 import {errorNote, getJson, hasPath, postJson, send} from './api.js';
-import {engineState, tenantFigures} from './bus.js';
+import {engineState, ofModel, tenantFigures} from './bus.js';
 import {chartElement} from './chart.js';
 import {button, byId, bytesText, countText, el, fill, msText, numberText, say} from './dom.js';
 import {bucketsOf, isErrorStatus, parseMetrics, percentileOf, sumOf} from './metrics.js';
@@ -238,7 +238,7 @@ function knobInput(knob, canSet) {
             Number(input.value) :
             input.value;
         try {
-            await postJson('/v1/engine/policy', {knobs: {[knob.name]: value}});
+            await postJson(ofModel('/v1/engine/policy'), {knobs: {[knob.name]: value}});
             say(`${knob.name} is now ${input.value}.`);
         } catch (error) {
             say(error.message);

@@ -1,6 +1,6 @@
 // tryit.js - a small load for newcomers, the live switch of the policy, and two policies compared.
 import {errorNote, getJson, hasPath, postJson, send} from './api.js';
-import {engineState, liveRecording} from './bus.js';
+import {engineState, liveRecording, ofModel} from './bus.js';
 import {makeId} from './conversation.js';
 import {button, el, fill, numberText, plural, say} from './dom.js';
 import {Picture} from './picture.js';
@@ -134,7 +134,7 @@ function policyRow(onState) {
     });
     const apply = button('Switch', async () => {
         try {
-            const now = await postJson('/v1/engine/policy', {policy: select.value});
+            const now = await postJson(ofModel('/v1/engine/policy'), {policy: select.value});
             chosen = null;
             say(`The policy is now ${now.policy}. Running requests go on.`);
         } catch (error) {
@@ -207,8 +207,8 @@ function compareRow(onState) {
         if (!recording) return say('There are no steps yet. Send a small load first.');
         fill(place, el('p', {class: 'note'}, 'Simulating both policies'));
         try {
-            const {results} =
-                await postJson('/v1/engine/whatif', {recording, policies: [a.value, b.value]});
+            const {results} = await postJson(
+                ofModel('/v1/engine/whatif'), {recording, policies: [a.value, b.value]});
             fill(
                 place, compareTable(results),
                 el('div', {class: 'compare'},

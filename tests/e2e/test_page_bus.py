@@ -173,7 +173,6 @@ def test_the_numbers_equal_the_metrics(browser, busy):
 
 
 def test_a_switch_of_the_policy_under_load_drops_nobody(browser, busy):
-    needs(busy, "/v1/engine/policy")
     with open_tab(browser, busy.url + "/#bus") as tab:
         page = tab.page
         until(page, "document.querySelector('#policy') && document.querySelector('#policy').options.length === 10")
@@ -184,6 +183,42 @@ def test_a_switch_of_the_policy_under_load_drops_nobody(browser, busy):
             until(page, f"document.querySelector('#toast').textContent.includes('is now {name}')")
         assert wait_until(lambda: set(statuses(busy, ids)) == {"completed"}, 60), statuses(busy, ids)
         tab.check(busy.url)
+
+
+def test_a_knob_is_changed_in_the_numbers(browser, busy):
+    def state():
+        return {k["name"]: k["value"] for k in busy.plain("GET", "/v1/engine/state").json["knobs"]}
+
+    with open_tab(browser, busy.url + "/#load") as tab:
+        tab.expected = ["400"]
+        page = tab.page
+        field = "input[aria-label='step_target_ms']"
+        page.wait_for_selector(field)
+        page.fill(field, "40")
+        page.click("button[aria-label='Set step_target_ms']")
+        until(page, "document.querySelector('#toast').textContent.includes('step_target_ms is now 40')")
+        assert state()["step_target_ms"] == 40
+        page.wait_for_selector(field)
+        page.fill(field, "-5")
+        page.click("button[aria-label='Set step_target_ms']")
+        until(page, "/step_target_ms/.test(document.querySelector('#toast').textContent) &&"
+                    " !/is now/.test(document.querySelector('#toast').textContent)")
+        assert state()["step_target_ms"] == 40
+        tab.check(busy.url)
+
+
+def test_each_of_several_models_can_be_watched(browser, tmp_path):
+    models = [long_model(tmp_path / name) for name in ("one", "two")]
+    with Server(models, *SMALL) as server, open_tab(browser, server.url + "/#bus") as tab:
+        page = tab.page
+        assert server.plain("POST", "/v1/completions", {"model": "two", "prompt": "a b", "max_tokens": 5}).status == 200
+        until(page, "document.querySelector('#bus-model') && document.querySelector('#bus-model').options.length === 2")
+        assert page.input_value("#bus-model") == "one"
+        assert "Nothing has run yet" in page.inner_text(".bus-message")
+        page.select_option("#bus-model", "two")
+        until(page, "/Step \\d/.test(document.querySelector('.summary').textContent)")
+        assert page.evaluate(f"{BUS}.then((b) => b.shownStore().hello.model)") == "two"
+        tab.check(server.url)
 
 
 def test_two_policies_are_compared_on_the_last_minute(browser, busy):
