@@ -159,8 +159,15 @@ static bool put_found(struct expr_pool *p, struct search *s, expr_id e, uint32_t
     return true;
 }
 
-static bool is_surely_alive(const struct expr *e) {
-    return e->matches_empty || e->life == LIFE_ALIVE || (!e->is_boolean && e->kind != EX_NONE);
+/* Without a search. Recursion goes as deep as the expression is high. */
+static bool is_surely_alive(const struct expr_pool *p, expr_id id) {
+    const struct expr *e = &p->exprs[id];
+    if (e->matches_empty || e->life == LIFE_ALIVE) return true;
+    if (!e->is_boolean) return e->kind != EX_NONE;
+    if (e->kind == EX_CONCAT) return is_surely_alive(p, e->a) && is_surely_alive(p, e->b);
+    for (uint32_t i = 0; e->kind == EX_OR && i < e->b; i++)
+        if (is_surely_alive(p, p->lists[e->a + i])) return true;
+    return false;
 }
 
 /* Adds the successors of found[at]. Returns the index of one that is alive, or UINT32_MAX. */
@@ -173,14 +180,14 @@ static uint32_t expand(struct expr_pool *p, struct search *s, uint32_t at) {
         if (p->exprs[next].life == LIFE_DEAD) continue;
         uint32_t before = s->count;
         if (!put_found(p, s, next, at)) return UINT32_MAX;
-        if (s->count > before && is_surely_alive(&p->exprs[next])) return before;
+        if (s->count > before && is_surely_alive(p, next)) return before;
     }
     return UINT32_MAX;
 }
 
 bool expr_is_alive(struct expr_pool *p, expr_id e) {
     if (p->exprs[e].life == LIFE_DEAD) return false;
-    if (is_surely_alive(&p->exprs[e])) return true;
+    if (is_surely_alive(p, e)) return true;
     struct search s = {0};
     uint32_t at = 0, alive = UINT32_MAX;
     const uint32_t most = p->exprs[e].has_multiple ? SEARCH_MULTIPLE_MAX : SEARCH_MAX;

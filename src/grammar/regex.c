@@ -26,10 +26,11 @@ struct reader {
     struct err *err;
 };
 
-/* A part of an expression, and whether it contains ^ or $. */
+/* A part of an expression, whether it contains ^ or $, and whether each of its texts begins with ^
+ * or ends with $. */
 struct part {
     expr_id expr;
-    bool has_begin, has_end;
+    bool has_begin, has_end, is_begin, is_end;
 };
 
 static enum status bad(const struct reader *r, const char *what) {
@@ -247,11 +248,12 @@ static bool is_at_end(const struct reader *r) {
 static enum status take_anchor(struct reader *r, bool at_start, struct part *out) {
     bool is_begin = r->source.ptr[r->at++] == '^';
     if (r->spelling == SPELL_JSON) {
-        *out = (struct part){expr_range(r->pool, '"', '"'), is_begin, !is_begin};
+        *out =
+            (struct part){expr_range(r->pool, '"', '"'), is_begin, !is_begin, is_begin, !is_begin};
         return ST_OK;
     }
     if (is_begin ? !at_start : !is_at_end(r)) return bad(r, "^ and $ may stand at the ends only");
-    *out = (struct part){EXPR_EMPTY, false, false};
+    *out = (struct part){.expr = EXPR_EMPTY};
     return ST_OK;
 }
 
@@ -274,7 +276,7 @@ static enum status take_atom(struct reader *r, bool at_start, struct part *out) 
         TRY(take_class_item(r, &s));
     }
     if (r->fold_case) code_set_fold(&s);
-    *out = (struct part){chars_expr(r->pool, &s, r->spelling), false, false};
+    *out = (struct part){.expr = chars_expr(r->pool, &s, r->spelling)};
     return ST_OK;
 }
 
@@ -320,6 +322,7 @@ static enum status take_repeated(struct reader *r, bool at_start, struct part *o
         if (min > max || min > REPEAT_MAX || (max > REPEAT_MAX && max != EXPR_NO_MAX))
             return bad(r, "the numbers of a repetition are out of order or above 100,000");
         out->expr = expr_repeat(r->pool, out->expr, min, max);
+        out->is_begin = out->is_end = false;
     }
 }
 
@@ -334,12 +337,15 @@ static enum status append(struct reader *r, struct part *all, struct part more) 
 static enum status take_sequence(struct reader *r, bool at_start, struct part *out) {
     expr_id items[ITEMS_MAX];
     uint32_t count = 0;
-    *out = (struct part){EXPR_EMPTY, false, false};
-    while (peek(r, 0) >= 0 && peek(r, 0) != '|' && peek(r, 0) != ')') {
+    *out = (struct part){.expr = EXPR_EMPTY};
+    for (bool first = true; peek(r, 0) >= 0 && peek(r, 0) != '|' && peek(r, 0) != ')';
+         first = false) {
         struct part item;
         size_t from = r->at;
         TRY(take_repeated(r, at_start, &item));
         TRY(append(r, out, item));
+        if (first) out->is_begin = item.is_begin;
+        out->is_end = item.is_end;
         if (r->source.ptr[from] != '^') at_start = false;
         items[count++] = item.expr;
         if (count < ITEMS_MAX) continue;
@@ -359,6 +365,8 @@ static enum status take_choice(struct reader *r, bool at_start, struct part *out
         out->expr = expr_or(r->pool, out->expr, more.expr);
         out->has_begin |= more.has_begin;
         out->has_end |= more.has_end;
+        out->is_begin &= more.is_begin;
+        out->is_end &= more.is_end;
     }
     return ST_OK;
 }
@@ -386,10 +394,12 @@ enum status regex_search_json(struct expr_pool *p, struct str source, expr_id *o
     expr_id quote = expr_range(p, '"', '"');
     expr_id chars = expr_repeat(p, chars_any(p, SPELL_JSON), 0, EXPR_NO_MAX);
     expr_id before = expr_concat(p, quote, chars), behind = expr_concat(p, chars, quote);
-    if (all.has_begin) before = expr_or(p, before, EXPR_EMPTY);
-    if (all.has_end) behind = expr_or(p, behind, EXPR_EMPTY);
+    if (all.has_begin) before = all.is_begin ? EXPR_EMPTY : expr_or(p, before, EXPR_EMPTY);
+    if (all.has_end) behind = all.is_end ? EXPR_EMPTY : expr_or(p, behind, EXPR_EMPTY);
     expr_id found = expr_concat(p, before, expr_concat(p, all.expr, behind));
     expr_id strings = expr_concat(p, quote, expr_concat(p, chars, quote));
-    *out = all.has_begin || all.has_end ? expr_and(p, found, strings) : found;
+    /* ^ and $ at all ends and nowhere else leave nothing but strings. */
+    bool is_plain = all.has_begin == all.is_begin && all.has_end == all.is_end;
+    *out = is_plain ? found : expr_and(p, found, strings);
     return ST_OK;
 }

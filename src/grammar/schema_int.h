@@ -155,6 +155,8 @@ expr_id key_expr(struct schema *s, struct str name);            /* with its quot
 /* Two patterns, one of which matches texts of the format; the second may be NULL. NULL: the format
  * asserts nothing. The first is NULL: it cannot be kept. */
 const char *const *format_patterns(struct str name);
+/* Times with a leap second, with their quotes, for the formats that have them; else EXPR_NONE. */
+expr_id format_leap_seconds(struct expr_pool *p, struct str name);
 
 /* schema_list.c, schema_map.c */
 enum status list_rule(struct schema *s, const struct conjunction *what, rule_id *out);

@@ -100,7 +100,7 @@ static enum status format_expr(struct schema *s, const struct json *schema, expr
         return schema_refuse(s, schema, "format \"%.*s\" is not supported", STR_ARG(name));
     TRY(search(s, schema, str_of(patterns[0]), out));
     if (patterns[1]) TRY(search(s, schema, str_of(patterns[1]), &other));
-    *out = expr_or(s->exprs, *out, other);
+    *out = expr_or_all(s->exprs, (expr_id[]){*out, other, format_leap_seconds(s->exprs, name)}, 3);
     return ST_OK;
 }
 
@@ -123,6 +123,17 @@ static enum status apply_patterns(struct schema *s, const struct term *t, expr_i
     return ST_OK;
 }
 
+/* Whether a pattern or format restricts the value to some strings. */
+static bool is_searched(const struct conjunction *what) {
+    for (uint32_t i = 0; i < what->count; i++) {
+        const struct term *t = &what->terms[i];
+        if (t->kind != TERM_LOCAL) continue;
+        if (json_get(t->schema, "pattern")) return true;
+        if (format_patterns(json_str(json_get(t->schema, "format")))) return true;
+    }
+    return false;
+}
+
 enum status text_expr(struct schema *s, const struct conjunction *what, expr_id *out) {
     struct expr_pool *p = s->exprs;
     expr_id e = EXPR_ANY, quote = expr_range(p, '"', '"');
@@ -140,6 +151,10 @@ enum status text_expr(struct schema *s, const struct conjunction *what, expr_id 
     }
     *out = EXPR_NONE;
     if (min > max) return ST_OK;
+    if (min == 0 && max == EXPR_NO_MAX && is_searched(what)) { /* only strings are left */
+        *out = e;
+        return ST_OK;
+    }
     expr_id one = e == EXPR_ANY ? s->char_any : chars_any(p, SPELL_JSON);
     expr_id sized = expr_concat(p, quote, expr_concat(p, expr_repeat(p, one, min, max), quote));
     *out = expr_and(p, e, sized);

@@ -3,10 +3,12 @@
 Method: small schemas and instances in files; the golden llama model has the tokens."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
-from cli_lib import BAD, GOLDEN, MISSING, USAGE, answer, refusal, run
+from cli_lib import BAD, GOLDEN, MISSING, ROOT, USAGE, answer, refusal, run
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "tag": {"type": "string", "maxLength": 4}},
           "required": ["id"], "additionalProperties": False}
@@ -69,6 +71,12 @@ def test_bench_counts_schemas_and_instances(tmp_path):
     assert counts == {"schemas": 3, "passing": 1, "refused": 1, "valid_rejected": 1, "invalid_accepted": 1,
                       "timeouts": 0}
     assert set(said["compile_us"]) == set(said["mask_us"]) == {"mean", "p50", "p99", "max"}
+
+
+def test_made_schemas_are_answered_as_the_jsonschema_package_does(tmp_path):
+    subprocess.run([sys.executable, ROOT / "tools" / "make_schemas.py", tmp_path, "45", "7"], check=True)
+    said = answer("grammar", "bench", tmp_path, "-m", MODEL)
+    assert said["schemas"] == said["passing"] == 45, said
 
 
 def test_wrong_words_and_missing_files(tmp_path):

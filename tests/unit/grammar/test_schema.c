@@ -56,6 +56,9 @@ static void test_patterns_and_formats(void **state) {
         {"{\"type\":\"string\",\"format\":\"uuid\"}",
          {"\"2eb8aa08-aa98-11ea-b4aa-73b441d16380\""},
          {"\"2eb8aa08\""}},
+        {"{\"type\":\"string\",\"format\":\"time\"}",
+         {"\"23:59:60Z\"", "\"01:29:60+01:30\"", "\"15:59:60.5-08:00\"", "\"00:59:60+01:00\""},
+         {"\"22:59:60Z\"", "\"23:59:60+01:00\"", "\"23:59:61Z\"", "\"08:30:06\""}},
         {"{\"type\":\"string\",\"format\":\"int32\"}", {"\"anything\""}, {"1"}},
     };
     check_cases(GRAMMAR_SCHEMA, cases, sizeof(cases) / sizeof(*cases));
