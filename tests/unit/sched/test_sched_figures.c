@@ -20,6 +20,33 @@ static double wait_with(uint32_t max_seqs, uint32_t requests) {
     return wait_us;
 }
 
+/* One of two places runs a long prompt; so many further choices of it wait for the prompt. */
+static double wait_with_choices(uint32_t choices) {
+    struct world w;
+    struct sched_options o = world_options("chunked", 256, 16, 2);
+    o.knobs.max_step_tokens = 16;
+    world_open(&w, &o);
+    struct world_submit in = {.prompt_tokens = 200, .max_tokens = 50, .request = 7};
+    in.parent = world_submit(&w, in);
+    for (in.choice = 1; in.choice <= choices; in.choice++) {
+        in.is_fork = true;
+        world_submit(&w, in);
+    }
+    assert_true(world_step(&w));
+    assert_int_equal(sched_stats(w.s).running, 1);
+    assert_int_equal(sched_stats(w.s).waiting, choices);
+    double wait_us = sched_predict_wait_us(w.s, 10);
+    world_close(&w);
+    return wait_us;
+}
+
+static void test_choices_that_wait_for_their_prompt_are_ahead_of_a_new_request(void **state) {
+    (void)state;
+    double one_us = wait_with_choices(1), three_us = wait_with_choices(3);
+    assert_true(wait_with_choices(0) < one_us);
+    assert_true(one_us < three_us);
+}
+
 static void test_the_predicted_wait_counts_free_seats(void **state) {
     (void)state;
     double prompt_us = wait_with(4, 0);
@@ -265,6 +292,7 @@ static void test_cached_tokens_stay_those_of_the_first_admission(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_choices_that_wait_for_their_prompt_are_ahead_of_a_new_request),
         cmocka_unit_test(test_the_predicted_wait_counts_free_seats),
         cmocka_unit_test(test_swapping_costs_the_way_out_and_the_way_back),
         cmocka_unit_test(test_a_fork_leaves_the_watermark_free),
