@@ -67,6 +67,10 @@ export const hasKey = () => storedKey() !== '';
 
 export function forgetKey() { sessionStorage.removeItem(KEY_NAME); }
 
+const keyReason = (refused) => refused.code === 'invalid_api_key' ?
+    'The server does not know the key that this tab has. Enter another one.' :
+    'Enter a key that the operator of the server has given you.';
+
 /** The response, if its status is below 400. Asks for a key if the server wants one. */
 export async function send(method, path, {body, headers = {}, signal, quiet = false} = {}) {
     for (;;) {
@@ -88,7 +92,7 @@ export async function send(method, path, {body, headers = {}, signal, quiet = fa
         }
         if (response.ok) return response;
         const refused = await errorOf(response);
-        if (response.status === 401 && !quiet && await askForKey(refused.message)) continue;
+        if (response.status === 401 && !quiet && await askForKey(keyReason(refused))) continue;
         throw refused;
     }
 }

@@ -312,12 +312,25 @@ function showList() {
     byId('export').disabled = !list.length;
 }
 
+// On narrow screens, lists and settings open over the messages.
+const DRAWERS = {
+    'chats': {button: 'toggle-chats', label: 'Conversations'},
+    'chat-settings': {button: 'toggle-settings', label: 'Settings'},
+};
+
+function setDrawer(name, isOpen) {
+    const toggle = byId(DRAWERS[name].button);
+    byId(name).classList.toggle('open', isOpen);
+    toggle.setAttribute('aria-expanded', String(isOpen));
+    toggle.textContent = isOpen ? 'Close' : DRAWERS[name].label;
+}
+
 function openChat(id) {
     saveNow();
     setChat(findChat(id) || createConversation());
     endDraft();
     showAll();
-    byId('chats').classList.remove('open');
+    setDrawer('chats', false);
 }
 
 function startChat() {
@@ -325,7 +338,7 @@ function startChat() {
     setChat(createConversation(chat || {}));
     endDraft();
     showAll();
-    byId('chats').classList.remove('open');
+    setDrawer('chats', false);
     byId('composer-text').focus();
 }
 
@@ -358,14 +371,10 @@ function bindList() {
             exportConversations(listConversations().map((e) => e.id)));
     });
     byId('import').addEventListener('click', importFile);
-    byId('toggle-chats').addEventListener('click', (event) => {
-        const isOpen = byId('chats').classList.toggle('open');
-        event.target.setAttribute('aria-expanded', String(isOpen));
-    });
-    byId('toggle-settings').addEventListener('click', (event) => {
-        const isOpen = byId('chat-settings').classList.toggle('open');
-        event.target.setAttribute('aria-expanded', String(isOpen));
-    });
+    for (const name of Object.keys(DRAWERS))
+        byId(DRAWERS[name].button)
+            .addEventListener(
+                'click', () => setDrawer(name, !byId(name).classList.contains('open')));
 }
 
 // ---- settings ----

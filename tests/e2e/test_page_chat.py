@@ -282,10 +282,12 @@ def test_every_width_and_theme_is_readable(browser, server, width, scheme):
         assert serious(page) == []
         if width == 390:
             page.click("#toggle-chats")
-            assert page.is_visible("#new-chat")
-            page.click("#toggle-chats")
+            assert page.inner_text("#toggle-chats") == "Close"
+            page.click("#new-chat")
+            assert not page.is_visible("#chats")
+            assert page.get_attribute("#toggle-chats", "aria-expanded") == "false"
             page.click("#toggle-settings")
-            assert page.is_visible("#system")
+            assert page.is_visible("#system") and serious(page) == []
         tab.check(server.url)
 
 
@@ -299,7 +301,8 @@ def test_the_page_asks_for_a_key_and_keeps_it_for_the_tab(browser, tmp_path):
         page.wait_for_selector("#key-dialog[open]")
         page.fill("#key-input", "sk-wrong")
         page.press("#key-input", "Enter")
-        until(page, "document.querySelector('#key-dialog').open && document.querySelector('#key-input').value === ''")
+        until(page, "document.querySelector('#key-dialog').open &&"
+                    " document.querySelector('#key-reason').textContent.includes('does not know the key')")
         page.fill("#key-input", "sk-right")
         page.click("#key-dialog >> text=Use this key")
         until(page, "document.querySelector('#model').options.length > 0")
