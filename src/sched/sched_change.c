@@ -31,6 +31,8 @@ static void arrive_again(struct sched *s, seq_idx i, int64_t now_us) {
     struct sched_seq *seq = seq_at(s, i);
     const struct sched_policy *policy = s->policy;
     memset(&seq->policy, 0, sizeof(seq->policy));
+    seq->key = INT64_MAX; /* last in the queue until sched_rekey below, as in sched_submit */
+    if (heap_has(&s->queue, i)) heap_change(&s->queue, i, seq->key, sched_queue_tie(s, i));
     const struct sched_view *view = sched_update_view(s, now_us);
     if (policy->on_arrive) policy->on_arrive(s->state, seq, view);
     if (seq->state == SEQ_RUNNING && policy->on_admit) policy->on_admit(s->state, seq, view);

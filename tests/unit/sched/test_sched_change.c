@@ -62,6 +62,31 @@ static void test_the_next_admission_is_the_new_policys(void **state) {
     world_close(&w);
 }
 
+/* What a policy notes when a sequence arrives is there after a change: fair lets the one request of
+ * a tenant pass all but the first of another's. */
+static void test_the_new_policy_knows_those_that_wait(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = world_options("chunked", 400, 8, 1);
+    world_open(&w, &o);
+    world_submit(&w, (struct world_submit){.prompt_tokens = 8, .max_tokens = 4});
+    assert_true(world_step(&w));
+    for (uint32_t i = 0; i < 6; i++)
+        world_submit(&w, (struct world_submit){
+                             .prompt_tokens = 8, .max_tokens = 4, .tenant = i < 5 ? 1 : 2});
+    uint64_t lone = world_last(&w)->request;
+    change(&w, "fair");
+    uint32_t place = 0, count = 0;
+    while (world_step(&w))
+        for (uint32_t i = 0; i < w.plan.admitted_count; i++) {
+            count++;
+            if (w.plan.admitted[i].request == lone) place = count;
+        }
+    assert_int_equal(count, 6);
+    assert_in_range(place, 1, 2);
+    world_close(&w);
+}
+
 static void test_a_policy_that_reserves_does_so_for_newcomers(void **state) {
     (void)state;
     struct world w;
@@ -128,6 +153,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_change_keeps_every_sequence_where_it_is),
         cmocka_unit_test(test_the_next_admission_is_the_new_policys),
+        cmocka_unit_test(test_the_new_policy_knows_those_that_wait),
         cmocka_unit_test(test_a_policy_that_reserves_does_so_for_newcomers),
         cmocka_unit_test(test_nobody_is_lost_among_all_policies),
     };
