@@ -401,13 +401,14 @@ enum status engine_step(struct engine *e, bool *did_work) {
     *did_work = submitted || e->flight_count > 0;
     if (e->flight_count > e->runner.depth || (!submitted && e->flight_count > 0)) {
         st = collect_oldest(e);
+        atomic_store(&e->turn_us, e->done_us);
     } else {
         int64_t now_us = clock_now(e->clock);
         keep_numbers(e, NULL);
         outbox_publish(e, now_us);
         if (e->flight_count == 0) recorder_flush(e->recorder, now_us);
+        atomic_store(&e->turn_us, now_us);
     }
-    atomic_store(&e->turn_us, clock_now(e->clock));
     atomic_store(&e->step_began_us, 0);
     return st;
 }
