@@ -87,6 +87,24 @@ static void test_the_new_policy_knows_those_that_wait(void **state) {
     world_close(&w);
 }
 
+/* sjf predicts the work of a request when it arrives. */
+static void test_the_new_policy_has_predicted_those_that_wait(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = world_options("chunked", 400, 8, 1);
+    world_open(&w, &o);
+    world_submit(&w, (struct world_submit){.prompt_tokens = 8, .max_tokens = 4});
+    assert_true(world_step(&w));
+    world_submit(&w, (struct world_submit){.prompt_tokens = 900, .max_tokens = 4});
+    world_submit(&w, (struct world_submit){.prompt_tokens = 8, .max_tokens = 4});
+    change(&w, "sjf");
+    do assert_true(world_step(&w));
+    while (w.plan.admitted_count == 0);
+    assert_int_equal(w.plan.admitted[0].request, w.requests[2].request);
+    world_drain(&w, 1000);
+    world_close(&w);
+}
+
 static void test_a_policy_that_reserves_does_so_for_newcomers(void **state) {
     (void)state;
     struct world w;
@@ -154,6 +172,7 @@ int main(void) {
         cmocka_unit_test(test_a_change_keeps_every_sequence_where_it_is),
         cmocka_unit_test(test_the_next_admission_is_the_new_policys),
         cmocka_unit_test(test_the_new_policy_knows_those_that_wait),
+        cmocka_unit_test(test_the_new_policy_has_predicted_those_that_wait),
         cmocka_unit_test(test_a_policy_that_reserves_does_so_for_newcomers),
         cmocka_unit_test(test_nobody_is_lost_among_all_policies),
     };
