@@ -2,7 +2,7 @@
 import {errorNote, getJson, hasPath, postJson, send} from './api.js';
 import {engineState, liveRecording, ofModel} from './bus.js';
 import {makeId} from './conversation.js';
-import {button, el, fill, numberText, plural, say} from './dom.js';
+import {button, el, fill, numberText, plural, saveFile, say} from './dom.js';
 import {Picture} from './picture.js';
 import {StepStore} from './record.js';
 
@@ -151,7 +151,7 @@ function policyRow(onState) {
 
 // ---- what if ----
 
-const FIGURES = 12; // of the report that are shown
+const FIGURES = 24; // of the report that are shown
 
 /** The steps of the last minute, with the arrivals that belong to them. */
 function lastMinute() {
@@ -160,6 +160,38 @@ function lastMinute() {
     const from = recording.steps.at(-1).at_us - MINUTE_US;
     return {...recording, steps: recording.steps.filter((s) => s.at_us >= from)};
 }
+
+/** The requests of the last minute, one on each line, as `jitney replay` reads them. */
+function replayLines(recording) {
+    const at = Object.fromEntries(['arrived', 'ended'].map(
+        (list) => [list, Object.fromEntries(recording.hello[list].map((name, i) => [name, i]))]));
+    const keyOf = (row, list) => `${row[at[list].request]}.${row[at[list].choice]}`;
+    const written = new Map(recording.steps.flatMap((s) => s.ended || [])
+                                .map((row) => [keyOf(row, 'ended'), row[at.ended.generated]]));
+    const rows = recording.steps.flatMap((s) => s.arrived || []);
+    const first = Math.min(...rows.map((row) => row[at.arrived.at_us]));
+    return rows.map((row) => JSON.stringify({
+        id: keyOf(row, 'arrived'),
+        at_ms: (row[at.arrived.at_us] - first) / 1000,
+        prompt_len: row[at.arrived.prompt],
+        max_tokens: written.get(keyOf(row, 'arrived')) || row[at.arrived.max],
+        ignore_eos: true,
+        tenant: row[at.arrived.tenant],
+    }) + '\n');
+}
+
+function saveRequests() {
+    const recording = lastMinute();
+    const lines = recording ? replayLines(recording) : [];
+    if (!lines.length)
+        return say('No request arrived in the last minute. Send a small load first.');
+    saveFile('requests.jsonl', 'application/jsonl', lines.join(''));
+}
+
+const requestsRow = () =>
+    el('div', {class: 'row'}, button('Save the requests of the last minute', saveRequests),
+       el('span', {class: 'count'},
+          'for jitney replay --sim, which runs them with any policy and knobs.'));
 
 const flatFigures = (value, prefix = '') => Object.entries(value).flatMap(
     ([name, v]) => v && typeof v === 'object' ? flatFigures(v, `${prefix}${name}.`) :
@@ -183,7 +215,7 @@ function resultElement(result, hello) {
 
 function compareTable(results) {
     const lists = results.map((r) => new Map(flatFigures(r.figures || {})));
-    const names = [...lists[0].keys()].slice(0, FIGURES * 2);
+    const names = [...lists[0].keys()].slice(0, FIGURES);
     return el(
         'div',
         {class: 'table', tabindex: '0', role: 'region', 'aria-label': 'Figures of both policies'},
@@ -238,7 +270,7 @@ export function makeTryPanel(place) {
         el('p', {},
            `${plural(REQUESTS, 'request')} in ten seconds: questions, long texts to read, ` +
                'long answers to write. Watch them take their seats.'),
-        loadRow(), policies, comparing);
+        loadRow(), policies, comparing, requestsRow());
     document.addEventListener('enginestate', async () => {
         const state = engineState();
         policies.hidden = !state.policies || !await hasPath('/v1/engine/policy');
