@@ -125,6 +125,12 @@ uint32_t expr_count(const struct expr_pool *p) { return p->count; }
 
 bool expr_matches_empty(const struct expr_pool *p, expr_id e) { return p->exprs[e].matches_empty; }
 
+uint32_t expr_repeats_left(const struct expr_pool *p, expr_id e, expr_id item) {
+    const struct expr *x = &p->exprs[e];
+    if (x->kind == EX_CONCAT) x = &p->exprs[x->a];
+    return x->kind == EX_REPEAT && x->a == item ? x->c : 0;
+}
+
 expr_id expr_bytes(struct expr_pool *p, const struct byte_set *set) {
     static const struct byte_set nothing;
     if (p->budget->status != ST_OK || memcmp(set, &nothing, sizeof(*set)) == 0) return EXPR_NONE;

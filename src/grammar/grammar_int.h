@@ -59,6 +59,8 @@ struct grammar {
     struct rules rules;
     rule_id root;
     uint32_t first; /* the state before the first byte */
+    expr_id
+        text_chars[2]; /* one character of a JSON string, by its two spellings; EXPR_NONE: none */
     struct tables tables;
 };
 

@@ -1,7 +1,8 @@
 /* grammar/matcher.c - positions in a grammar's texts, and the masks of what may follow.
  *
- * A mask is one walk over the tree of tokens, in which the state at each depth is known. It is
- * remembered with the state, as far as the budget allows: half of its bytes at most.
+ * A mask is one walk over the tree of tokens, in which the state at each depth is known. Inside a
+ * JSON string that may go on, plain text is allowed without a walk (grammar/vocabulary.h). A mask
+ * is remembered with its state, as far as the budget allows: half of its bytes at most.
  */
 #include <string.h>
 
@@ -68,13 +69,14 @@ static void allow(const struct vocabulary *v, uint32_t token, uint64_t *allowed)
 }
 
 /* false: the budget has failed. */
-static bool walk(struct grammar *g, uint32_t from, const struct vocabulary *v, uint64_t *allowed) {
+static bool walk(struct grammar *g, uint32_t from, const struct vocabulary *v,
+                 const struct token_tree *tree, uint64_t *allowed) {
     const uint32_t
         *rows[VOCABULARY_TOKEN_BYTES_MAX + 1]; /* by depth: of the state before the byte */
     rows[0] = state_row(g, from);
     if (!rows[0]) return false;
-    for (uint32_t i = 0; i < v->node_count;) {
-        const struct vocabulary_node node = v->nodes[i];
+    for (uint32_t i = 0; i < tree->node_count;) {
+        const struct vocabulary_node node = tree->nodes[i];
         uint32_t next = rows[node.depth][node.byte];
         if (next == 0) {
             i = node.end;
@@ -89,6 +91,19 @@ static bool walk(struct grammar *g, uint32_t from, const struct vocabulary *v, u
         rows[node.depth + 1] = row;
     }
     return true;
+}
+
+/* Whether every token of plain text may follow. */
+static bool reads_text(const struct grammar *g, uint32_t state, const struct vocabulary *v) {
+    const struct state *s = &g->tables.states[state];
+    for (uint32_t i = 0; i < s->count; i++) {
+        expr_id e = g->tables.threads[s->start + i].expr;
+        for (int k = 0; k < 2; k++) {
+            if (g->text_chars[k] == EXPR_NONE) continue;
+            if (expr_repeats_left(g->exprs, e, g->text_chars[k]) >= v->text_chars_max) return true;
+        }
+    }
+    return false;
 }
 
 static void remember(struct grammar *g, uint32_t state, const struct vocabulary *v,
@@ -114,8 +129,12 @@ void matcher_mask(struct matcher *m, const struct vocabulary *v, uint64_t *allow
         memcpy(allowed, known, bytes);
         return;
     }
-    memset(allowed, 0, bytes);
-    if (walk(g, m->state, v, allowed))
+    bool has_text = v->text_chars_max > 0 && reads_text(g, m->state, v);
+    if (has_text)
+        memcpy(allowed, v->text, bytes);
+    else
+        memset(allowed, 0, bytes);
+    if (walk(g, m->state, v, has_text ? &v->rest : &v->all, allowed))
         remember(g, m->state, v, allowed);
     else
         memset(allowed, 0, bytes);

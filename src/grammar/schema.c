@@ -486,6 +486,8 @@ static enum status schema_init(struct schema *s, struct compiler *c) {
     expr_id canonical = expr_repeat(p, chars_any(p, SPELL_JSON), 0, EXPR_NO_MAX);
     s->text_canonical = expr_concat(p, quote, expr_concat(p, canonical, quote));
     s->key_end = mark_expr(s, ':');
+    c->g->text_chars[0] = s->char_any;
+    c->g->text_chars[1] = chars_any(p, SPELL_JSON);
     return ST_OK;
 }
 

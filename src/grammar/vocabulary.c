@@ -1,9 +1,10 @@
-/* grammar/vocabulary.c - building the tree of tokens from the sorted list of their bytes. */
+/* grammar/vocabulary.c - building the trees of tokens from the sorted list of their bytes. */
 #include "grammar/vocabulary.h"
 
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "grammar/grammar.h"
 
 struct entry {
@@ -35,7 +36,8 @@ static uint32_t count_nodes(const struct entry *sorted, uint32_t count) {
     return nodes;
 }
 
-static void fill_nodes(struct vocabulary *v, const struct entry *sorted, uint32_t count) {
+static void fill_tree(struct vocabulary *v, struct token_tree *t, const struct entry *sorted,
+                      uint32_t count) {
     uint32_t open[VOCABULARY_TOKEN_BYTES_MAX]; /* nodes on the path to the last one */
     size_t depth = 0;
     uint32_t at = 0;
@@ -43,18 +45,52 @@ static void fill_nodes(struct vocabulary *v, const struct entry *sorted, uint32_
     for (uint32_t i = 0; i < count; i++) {
         const struct str s = sorted[i].bytes;
         size_t shared = common_len(before, s);
-        for (; depth > shared; depth--) v->nodes[open[depth - 1]].end = at;
+        for (; depth > shared; depth--) t->nodes[open[depth - 1]].end = at;
         for (; depth < s.len; depth++) {
             open[depth] = at;
-            v->nodes[at++] = (struct vocabulary_node){
+            t->nodes[at++] = (struct vocabulary_node){
                 .token = TOKEN_ABSENT, .depth = (uint16_t)depth, .byte = (uint8_t)s.ptr[depth]};
         }
-        struct vocabulary_node *last = &v->nodes[open[depth - 1]];
+        struct vocabulary_node *last = &t->nodes[open[depth - 1]];
         v->next_alike[sorted[i].token] = last->token;
         last->token = sorted[i].token;
         before = s;
     }
-    for (; depth > 0; depth--) v->nodes[open[depth - 1]].end = at;
+    for (; depth > 0; depth--) t->nodes[open[depth - 1]].end = at;
+}
+
+/* The tree of sorted tokens. */
+static bool make_tree(struct vocabulary *v, struct token_tree *t, const struct entry *sorted,
+                      uint32_t count) {
+    t->node_count = count_nodes(sorted, count);
+    t->nodes = mem_alloc_array(t->node_count + 1, sizeof(*t->nodes));
+    if (!t->nodes) return false;
+    fill_tree(v, t, sorted, count);
+    return true;
+}
+
+/* The number of characters of plain text; 0: it is none. */
+static uint32_t text_chars(struct str bytes) {
+    if (!utf8_is_valid(bytes)) return 0;
+    for (size_t i = 0; i < bytes.len; i++) {
+        uint8_t c = (uint8_t)bytes.ptr[i];
+        if (c < 0x20 || c == '"' || c == '\\') return 0;
+    }
+    return (uint32_t)utf8_count(bytes);
+}
+
+/* Notes the tokens that are plain text and leaves the others in `sorted`; returns their number. */
+static uint32_t take_text(struct vocabulary *v, struct entry *sorted, uint32_t count) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t chars = text_chars(sorted[i].bytes), token = sorted[i].token;
+        if (chars > v->text_chars_max) v->text_chars_max = chars;
+        if (chars)
+            v->text[token >> 6] |= UINT64_C(1) << (token & 63);
+        else
+            sorted[kept++] = sorted[i];
+    }
+    return kept;
 }
 
 enum status vocabulary_create(const struct str *tokens, uint32_t count, struct vocabulary **out) {
@@ -67,11 +103,11 @@ enum status vocabulary_create(const struct str *tokens, uint32_t count, struct v
             sorted[used++] = (struct entry){tokens[i], i};
     qsort(sorted, used, sizeof(*sorted), compare_entries);
     v->count = count;
-    v->node_count = count_nodes(sorted, used);
-    v->nodes = mem_alloc_array(v->node_count + 1, sizeof(*v->nodes));
     v->next_alike = mem_alloc_array(count + 1, sizeof(*v->next_alike));
-    if (!v->nodes || !v->next_alike) goto fail;
-    fill_nodes(v, sorted, used);
+    v->text = mem_zalloc_array(vocabulary_words(v) + 1, sizeof(*v->text));
+    if (!v->next_alike || !v->text) goto fail;
+    if (!make_tree(v, &v->all, sorted, used)) goto fail;
+    if (!make_tree(v, &v->rest, sorted, take_text(v, sorted, used))) goto fail;
     mem_free(sorted);
     *out = v;
     return ST_OK;
@@ -83,7 +119,9 @@ fail:
 
 void vocabulary_destroy(struct vocabulary *v) {
     if (!v) return;
-    mem_free(v->nodes);
+    mem_free(v->all.nodes);
+    mem_free(v->rest.nodes);
+    mem_free(v->text);
     mem_free(v->next_alike);
     mem_free(v);
 }

@@ -1,7 +1,11 @@
-/* grammar/vocabulary.h - the tokens of a model as a tree of their bytes, in depth-first order.
+/* grammar/vocabulary.h - the tokens of a model as trees of their bytes, in depth-first order.
  *
- * Node i is one byte. Its descendants are the nodes from i + 1 to end[i] - 1, so a walk that finds
- * a byte impossible goes on at end[i] and has skipped every token that begins like this.
+ * Node i of a tree is one byte. Its descendants are the nodes from i + 1 to end[i] - 1, so a walk
+ * that finds a byte impossible goes on at end[i] and has skipped every token that begins like this.
+ *
+ * Most tokens are plain text: whole UTF-8 characters that stand for themselves inside a JSON
+ * string. Where such a string may go on, all of them may follow, so these are known as a mask, and
+ * a second tree has the others.
  *
  * Lifetime: vocabulary_create (grammar/grammar.h). Thread: any, once created.
  */
@@ -19,11 +23,17 @@ struct vocabulary_node {
     uint8_t byte;
 };
 
-struct vocabulary {
-    uint32_t count; /* of tokens */
+struct token_tree {
     struct vocabulary_node *nodes;
     uint32_t node_count;
-    uint32_t *next_alike; /* by token: another token with the same bytes, or TOKEN_ABSENT */
+};
+
+struct vocabulary {
+    uint32_t count;              /* of tokens */
+    struct token_tree all, rest; /* every token; those that are not plain text */
+    uint64_t *text;              /* mask of the tokens that are plain text */
+    uint32_t text_chars_max;     /* characters of the longest of them */
+    uint32_t *next_alike;        /* by token: another token with the same bytes, or TOKEN_ABSENT */
 };
 
 #endif

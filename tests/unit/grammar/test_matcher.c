@@ -55,6 +55,7 @@ static void test_a_mask_is_what_may_follow(void **state) {
          "\"aba\""},
         {"{\"type\":\"array\",\"items\":{\"enum\":[\"a\",\"ab\",12,1]}}", "[12,\"ab\",1,\"a\"]"},
         {"{\"type\":\"string\",\"pattern\":\"^(ab)+$\"}", "\"abab\""},
+        {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":6}", "\"ab\xC3\xA9\\nab\""},
     };
     struct vocabulary *v = make_vocabulary();
     for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs); i++) {
