@@ -177,7 +177,7 @@ static enum status bench_tests(struct grammar *g, const struct json *tests, stru
     for (size_t i = 0; i < json_count(tests) && st == ST_OK; i++) {
         const struct json *test = json_at(tests, i);
         bool valid = json_bool(json_get(test, "valid"), false);
-        struct trial trial;
+        struct trial trial = {0};
         buf_clear(&text);
         instance_put(json_get(test, "data"), &text);
         st = buf_status(&text);

@@ -209,7 +209,7 @@ static enum status listed_names(struct schema *s, const struct map_spec *m, expr
         ends[i] = spelled.len;
     }
     enum status st = b->status != ST_OK ? b->status : buf_status(&spelled);
-    for (uint32_t i = 0; i < m->count && st == ST_OK; i++) {
+    for (uint32_t i = 0; i < m->count && st == ST_OK && names && ends; i++) {
         size_t start = i ? ends[i - 1] : 0;
         names[i] = (struct str){spelled.ptr + start, ends[i] - start};
     }

@@ -38,7 +38,7 @@ static uint32_t count_nodes(const struct entry *sorted, uint32_t count) {
 
 static void fill_tree(struct vocabulary *v, struct token_tree *t, const struct entry *sorted,
                       uint32_t count) {
-    uint32_t open[VOCABULARY_TOKEN_BYTES_MAX]; /* nodes on the path to the last one */
+    uint32_t open[VOCABULARY_TOKEN_BYTES_MAX] = {0}; /* nodes on the path to the last one */
     size_t depth = 0;
     uint32_t at = 0;
     struct str before = {0};

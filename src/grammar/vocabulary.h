@@ -14,7 +14,8 @@
 
 #include <stdint.h>
 
-enum { VOCABULARY_TOKEN_BYTES_MAX = 1024, TOKEN_ABSENT = UINT32_MAX };
+enum { VOCABULARY_TOKEN_BYTES_MAX = 1024 };
+#define TOKEN_ABSENT UINT32_MAX
 
 struct vocabulary_node {
     uint32_t end;   /* index behind the last descendant */

@@ -125,12 +125,14 @@ static void test_a_rejected_text_leaves_the_matcher(void **state) {
     grammar_destroy(g);
 }
 
+#define RECURSION_WITHOUT_BASE                                                                     \
+    "{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"type\":\"array\",\"minItems\":1,\"items\":"       \
+    "{\"$ref\":\"#/$defs/a\"}}}}"
+
 static void test_an_unsatisfiable_schema_is_empty(void **state) {
     (void)state;
     static const char *const sources[] = {
-        "false", "{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}",
-        "{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"type\":\"array\",\"minItems\":1,\"items\":"
-        "{\"$ref\":\"#/$defs/a\"}}}}",
+        "false", "{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", RECURSION_WITHOUT_BASE,
         "{\"type\":\"string\",\"pattern\":\"^a$\",\"allOf\":[{\"pattern\":\"^b$\"}]}"};
     for (size_t i = 0; i < sizeof(sources) / sizeof(*sources); i++) {
         struct grammar *g = compile_or_fail(GRAMMAR_SCHEMA, sources[i]);
