@@ -29,11 +29,10 @@ def chat(browser, url, out):
         for name, value in (("temperature", 0.3), ("seed", 11), ("max_tokens", 220)):
             page.fill(f"#control-{name}", str(value))
             page.dispatch_event(f"#control-{name}", "change")
-        for text in QUESTIONS:
+        for i, text in enumerate(QUESTIONS):
             page.fill("#composer-text", text)
             page.press("#composer-text", "Enter")
-            page.wait_for_selector(".message.running")
-            page.wait_for_selector("#send:not([hidden])")
+            until(page, f"document.querySelectorAll('.assistant:not(.running) .facts').length === {i + 1}")
         page.evaluate("document.querySelector('#chat-settings').scrollTop = 0")
         page.screenshot(path=out / "chat.png")
         tab.check(url)
@@ -57,10 +56,10 @@ def bus(browser, url, out):
         until(page, "/24 of 24/.test(document.querySelector('#try-panel').textContent)")
         page.focus("#bus-canvas")
         page.keyboard.press("-")
-        for _ in range(30):  # back to when requests waited
+        for _ in range(30):  # back to when all seats were taken
             page.keyboard.press("ArrowLeft")
             page.wait_for_timeout(300)
-            if page.locator(".bus-side ol li button").count() > 2:
+            if "4 sequences" in page.inner_text(".summary"):
                 break
         page.evaluate(STORY)
         page.wait_for_timeout(300)
@@ -82,7 +81,7 @@ def bus(browser, url, out):
 def main():
     out = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "docs" / "img")
     out.mkdir(parents=True, exist_ok=True)
-    with Server("smollm2", "--ctx", "1024", "--set", "max_seqs=8", "--set", "kv_blocks=130") as server, open_browser() as browser:
+    with Server("smollm2", "--ctx", "1024", "--set", "max_seqs=4", "--set", "kv_blocks=80") as server, open_browser() as browser:
         for make in (chat, phone, bus):
             make(browser, server.url, out)
     for file in sorted(out.glob("*.png")):

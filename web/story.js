@@ -28,7 +28,7 @@ function waitSentence(waits, total) {
     const reasons = new Map();
     for (const wait of waits) reasons.set(wait.why, (reasons.get(wait.why) || 0) + wait.us);
     const parts = [...reasons].sort((a, b) => b[1] - a[1]).map(([why]) => REASONS[why] || why);
-    if (!parts.length) return `It waited ${spanText(total)}.`;
+    if (!parts.length) return `It waited ${spanText(total)} for the step under way to end.`;
     return `It waited ${spanText(total)} because ${parts.join(', and because ')}.`;
 }
 
@@ -99,8 +99,10 @@ export function storyOf(sequence, nameOf = sequenceName) {
         const admission = sequence.admissions.find((a) => a.part === part);
         const waits = sequence.waits.filter((w) => w.part === part);
         const spent = waits.reduce((sum, w) => sum + w.us, 0);
-        const before = sequence.preemptions[part - 1];
-        const waited = !admission ? spent : before ? admission.at - before.at : admission.waited;
+        const since = part ? sequence.preemptions[part - 1].at : sequence.arrived;
+        const waited = !admission ? spent :
+            since === null        ? admission.waited :
+                                    admission.at - since;
         if (waited > 0 && (waits.length || waited >= 1000))
             list.push([null, waitSentence(waits, waited)]);
         if (admission) list.push([admission.at, admissionSentence(admission, part === 0)]);

@@ -38,11 +38,6 @@ def made_recording(seats=16, steps=400, blocks=600, load=1.0, seed=1):
             run = Run(request, at_us, rng)
             waiting.append(run)
             step.setdefault("arrived", []).append([request, 0, 0, at_us, run.prompt, run.max])
-        while waiting and len(seated) < seats and sum(r.blocks() for r in seated.values()) < blocks * 0.9:
-            run = waiting.pop(0)
-            seat = min(set(range(seats)) - set(seated))
-            seated[seat] = run
-            step.setdefault("admitted", []).append([run.request, 0, 0, seat, at_us - run.at_us, run.cached])
         used = sum(r.blocks() for r in seated.values())
         if used > blocks * 0.95 and len(seated) > 1:
             seat = max(seated, key=lambda s: seated[s].request)
@@ -51,6 +46,11 @@ def made_recording(seats=16, steps=400, blocks=600, load=1.0, seed=1):
             waiting.insert(0, run)
             how = rng.choice(["swap", "recompute"])
             step["preempted"] = [[run.request, 0, "memory", how, winner, 0]]
+        while waiting and not step.get("preempted") and len(seated) < seats and sum(r.blocks() for r in seated.values()) < blocks * 0.9:
+            run = waiting.pop(0)
+            seat = min(set(range(seats)) - set(seated))
+            seated[seat] = run
+            step.setdefault("admitted", []).append([run.request, 0, 0, seat, at_us - run.at_us, run.cached])
         budget, rows = 512, []
         for seat, run in sorted(seated.items()):
             if run.done < run.prompt:

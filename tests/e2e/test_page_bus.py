@@ -12,6 +12,7 @@ import pytest
 
 from browser_lib import long_model, open_browser, open_tab, serious, until
 from cli_lib import answer
+from made_recording import made_recording
 from server_lib import Server, wait_until
 
 SMALL = ("--runner", "sim:10000", "--set", "max_seqs=6", "--set", "kv_blocks=40", "--set", "block_size=16")
@@ -122,6 +123,27 @@ def test_a_recording_from_its_file_shows_the_same_picture(browser, busy, tmp_pat
         assert "arrived" in page.inner_text(".story")
         assert serious(page) == []
         tab.check(file.as_uri())
+
+
+def test_stories_are_in_order_and_their_waits_add_up(browser, server):
+    with open_tab(browser, server.url + "/") as tab:
+        stories = tab.page.evaluate("""async (recording) => {
+            const { openRecording } = await import('/page/record.js');
+            const { storyOf } = await import('/page/story.js');
+            return [...openRecording(recording).sequences.values()].filter((s) => s.ended).map((s) =>
+                ({ story: storyOf(s), arrived: s.arrived, seated: s.admissions[0].at, preempted: s.preemptions.length }));
+        }""", made_recording(seats=12, steps=500, blocks=250))
+    assert len(stories) > 30 and any(s["preempted"] for s in stories)
+    for s in stories:
+        times = [at for at, _ in s["story"] if at is not None]
+        assert times == sorted(times), s
+        text = " ".join(sentence for _, sentence in s["story"])
+        assert "arrived with a prompt of" in text and "It took seat" in text and text.endswith("its limit of tokens.")
+        assert text.count("It was preempted for request") == s["preempted"] == text.count("It returned to seat")
+        waited_ms = (s["seated"] - s["arrived"]) / 1000
+        if waited_ms >= 100:
+            said = re.search(r"It waited ([\d.,]+) (ms|s|min) because", text)
+            assert float(said[1].replace(",", "")) * {"ms": 1, "s": 1000, "min": 60000}[said[2]] == pytest.approx(waited_ms, rel=0.01)
 
 
 def test_pause_scroll_zoom_and_keyboard(browser, busy):
