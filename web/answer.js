@@ -87,6 +87,7 @@ export async function receiveAnswer(chat, node, isNew, onProgress) {
                         },
                         onEvent);
                 } else {
+                    node.isResumed = true;
                     await stream(
                         'GET', `/v1/requests/${node.request}`, {
                             ...options,

@@ -19,6 +19,11 @@ const FINISHES = {
     tool_calls: 'It ended with a tool call.',
 };
 
+const LEAST_PACE_MS = 20; // of the times between first and last token
+
+/** False where tokens came in a heap: after a reload, or to a page that was busy itself. */
+function hasPace(node) { return !node.isResumed && node.last - node.first >= LEAST_PACE_MS; }
+
 /** Sentences and figures below an answer. */
 function answerFacts(node) {
     const facts = [];
@@ -31,7 +36,7 @@ function answerFacts(node) {
         facts.push(`wrote ${plural(usage.completion_tokens, 'token')}`);
     }
     if (node.first) facts.push(`first token after ${msText(node.first - node.began)}`);
-    if (usage && node.last > node.first && usage.completion_tokens > 1)
+    if (usage && hasPace(node))
         facts.push(`${
             numberText(
                 (usage.completion_tokens - 1) / ((node.last - node.first) / 1000))} tokens/s`);
