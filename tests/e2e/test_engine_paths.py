@@ -235,7 +235,8 @@ def test_what_the_ring_no_longer_has_is_skipped_and_told(model):
 
 
 def test_a_slow_reader_skips_and_holds_nobody_up(model):
-    with start(model, "--runner", "sim:0", "--set", "max_seqs=64") as server:
+    with start(model, "--runner", "sim:0", "--record-bytes", "1M", "--set",
+               "max_seqs=64") as server:
         slow = socket.socket()
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.settimeout(20)
