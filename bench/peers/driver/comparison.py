@@ -14,7 +14,6 @@ from .results import table_of
 REPEATS_MIN = 5
 EXACT_WITHIN = 0.02  # of jitney's perplexity: an engine that computes the same model
 
-RATES = ["prompt", "decode", "batch"]
 SIZES = ["slot_ready_s", "slot_rss_mib", "all_ready_s", "all_rss_mib", "all_peak_mib",
          "offline_ready_s", "offline_peak_mib"]
 
@@ -105,7 +104,7 @@ class Comparer:
 
     def all(self):
         for row in sorted(self.table, key=lines.place):
-            is_rate = row in RATES or row.endswith("/output")
+            is_rate = lines.unit(row) == "tok/s"
             if is_rate or row in SIZES or "/ttft_" in row or "/tpot_" in row:
                 found = self.compare(row, not is_rate)
                 if found:

@@ -15,6 +15,7 @@ from .common import PEERS, Skip, say
 
 LOAD_S, WORK_S, STOP_S = 900, 1800, 30
 SLOT_TOKENS = 1024
+LONG_PROMPTS = (2000, 7500)  # of line l
 
 
 # --- what each engine needs ---
@@ -181,8 +182,11 @@ class Jitney(Engine):
 
     def command(self):
         seqs = max(self.options.model.batch[0], 8)
+        tokens = 2 * SLOT_TOKENS
+        if "l" in (self.options.lines or ""):
+            tokens = max(LONG_PROMPTS) + 16
         return [self.options.worker, self.options.model.gguf, self.options.threads,
-                self.options.isa, seqs, 2 * SLOT_TOKENS], {}
+                self.options.isa, seqs, tokens], {}
 
     def ask(self, **command):
         return self.perplexity() if command["do"] == "perplexity" else super().ask(**command)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from .common import Skip
-from .engines import WORK_S
+from .engines import LONG_PROMPTS, WORK_S
 from .servers import Server
 
 FIRST_ID, LAST_ID = 1000, 40000
@@ -57,6 +57,16 @@ def line_single(engine, repeat, options):
         rows["offline_peak_mib"] = engine.worker.peak_mib()
         if "kv_int8_share" in engine.worker.ready:
             rows["kv_int8_share"] = engine.worker.ready["kv_int8_share"]
+    return rows
+
+
+def line_long(engine, repeat, _options):
+    """One prompt of each length; two tokens out, because some engines count the first as decoding."""
+    rows = {}
+    for tokens in LONG_PROMPTS:
+        (prompt,) = random_prompts(2000 + repeat, 1, tokens)
+        found = engine.ask(do="single", prompt=prompt, output=2)
+        rows[f"prompt/{tokens}"] = found["prompt_tok_s"]
     return rows
 
 
@@ -135,7 +145,8 @@ def line_perplexity(engine, _repeat, options):
     return {k: v for k, v in found.items() if k.startswith("perplexity")}
 
 
-LINES = {"s": line_single, "b": line_batch, "m": line_slot, "h": line_http, "p": line_perplexity}
+LINES = {"s": line_single, "l": line_long, "b": line_batch, "m": line_slot, "h": line_http,
+         "p": line_perplexity}
 ONCE = "p"  # the same every time
 
 
@@ -164,6 +175,8 @@ def label(row, sizes):
     single, batch = sizes["single"], sizes["batch"]
     if row == "prompt":
         return f"one sequence: prompt of {single[0]}"
+    if row.startswith("prompt/"):
+        return f"one sequence: prompt of {int(row.split('/')[1]):,}"
     if row == "decode":
         return f"one sequence: {single[1]} tokens, one by one"
     if row == "batch":
@@ -176,7 +189,7 @@ def label(row, sizes):
 
 
 def unit(row):
-    if row in ("prompt", "decode", "batch") or row.endswith("/output"):
+    if row in ("decode", "batch") or row.startswith("prompt") or row.endswith("/output"):
         return "tok/s"
     if row.startswith("http/"):
         return "ms"
@@ -194,4 +207,6 @@ def place(row):
         _, shape, clients, metric = row.split("/")
         return (order.index("http"), SHAPES.index(shape), int(clients),
                 list(METRICS).index(metric))
+    if row.startswith("prompt/"):
+        return (order.index("prompt"), 0, int(row.split("/")[1]), 0)
     return (order.index(row) if row in order else len(order), 0, 0, 0)

@@ -13,6 +13,8 @@ from .common import Skip, say
 ESTIMATE_S = {
     "s": {"jitney": 2, "llamacpp": 4, "llamacpp-q4_0": 3, "openvino": 3, "openvino-q4_0": 3,
           "vllm": 10, "transformers": 13},
+    "l": {"jitney": 16, "llamacpp": 70, "llamacpp-q4_0": 46, "openvino": 30, "openvino-q4_0": 30,
+          "vllm": 60, "transformers": 120},
     "b": {"jitney": 6, "llamacpp": 32, "llamacpp-q4_0": 16, "openvino": 14, "openvino-q4_0": 14,
           "vllm": 20, "transformers": 27},
     "m": {"jitney": 3, "llamacpp": 2, "llamacpp-q4_0": 2, "vllm": 40},
