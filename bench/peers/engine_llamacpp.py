@@ -72,8 +72,9 @@ class LlamaCpp(worker.Engine):
 
     def single(self, prompt, output):
         self.model.open_context(1, len(prompt) + output + 16)
-        rows = [(t, i, 0, i == len(prompt) - 1) for i, t in enumerate(prompt)]
-        prompt_s = self.model.decode(rows)
+        rows = [(t, i, 0, i == len(prompt) - 1 or i % BATCH == BATCH - 1)
+                for i, t in enumerate(prompt)]
+        prompt_s = sum(self.model.decode(rows[i:i + BATCH]) for i in range(0, len(rows), BATCH))
         decode_s = sum(self.model.decode([(prompt[i % len(prompt)], len(prompt) + i, 0, True)])
                        for i in range(output))
         return {"prompt_tok_s": len(prompt) / prompt_s, "decode_tok_s": output / decode_s}
