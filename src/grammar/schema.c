@@ -439,7 +439,8 @@ static uint32_t draft_of(const struct json *doc) {
     return 2020;
 }
 
-/* Every JSON string: raw characters, short escapes, \uXXXX with surrogates in pairs. */
+/* Every JSON string: raw characters, short escapes, \u and four hexadecimal digits; surrogates only
+ * in pairs. */
 static expr_id any_char(struct expr_pool *p) {
     struct code_set raw = {0};
     code_set_add(&raw, 0, 0x1F);
