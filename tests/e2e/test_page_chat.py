@@ -112,6 +112,17 @@ def test_regenerate_and_edit_make_branches_that_keep_what_follows(tab, server):
     tab.check(server.url)
 
 
+def test_an_answer_that_was_resumed_shows_no_pace(tab):
+    """Its events come in a heap after a reload, so their times say nothing about the model."""
+    page = tab.page
+    ask(page, "Tell me a little", 120)
+    until(page, "document.querySelector('.message.running .body').textContent.length > 10")
+    page.reload()
+    wait_done(page)
+    facts = page.inner_text(".message.assistant .facts")
+    assert "wrote 120 tokens" in facts and "tokens/s" not in facts
+
+
 def test_a_reload_keeps_the_conversation_and_resumes_the_answer(tab, server):
     page = tab.page
     set_field(page, "seed", 7)
