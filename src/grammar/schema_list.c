@@ -61,7 +61,10 @@ static enum status check_unique(struct schema *s, const struct list_spec *l) {
         const struct term *t = &l->what->terms[i];
         if (t->kind != TERM_LOCAL || !json_bool(json_get(t->schema, "uniqueItems"), false))
             continue;
-        if (l->max > 1) return schema_refuse(s, t->schema, "uniqueItems cannot be kept exactly");
+        if (l->max > 1)
+            return schema_refuse(s, t->schema,
+                                 "uniqueItems cannot be kept exactly: remove it, and look for "
+                                 "equal items in the answer");
     }
     return ST_OK;
 }
