@@ -12,12 +12,13 @@
 #include "cli/cli.h"
 #include "cli/dialog.h"
 #include "cli/model_args.h"
+#include "engine/grammars.h"
 #include "engine/request.h"
 #include "engine/request_run.h"
 #include "engine/service.h"
 #include "text/tokenizer.h"
 
-enum { PROMPT_BYTES_MAX = 1 << 28 };
+enum { PROMPT_BYTES_MAX = 1 << 28, GRAMMAR_FILE_BYTES_MAX = 64 << 20 };
 
 static const struct flag flags[] = {
     {.name = "prompt",
@@ -50,6 +51,18 @@ static const struct flag flags[] = {
      .value = "TEXT",
      .repeats = true,
      .help = "Stop before TEXT appears in the answer."},
+    {.name = "schema",
+     .kind = FLAG_TEXT,
+     .value = "FILE",
+     .help = "The answer is JSON that satisfies the JSON schema in FILE."},
+    {.name = "regex",
+     .kind = FLAG_TEXT,
+     .value = "RE",
+     .help = "The answer matches the regular expression RE as a whole."},
+    {.name = "grammar",
+     .kind = FLAG_TEXT,
+     .value = "FILE",
+     .help = "The answer is a text of the grammar in FILE: GBNF, or Lark's notation."},
     {.name = "ignore-eos",
      .kind = FLAG_BOOL,
      .help = "Continue after the model's end-of-text tokens."},
@@ -79,8 +92,9 @@ struct job {
     struct dialog *dialog; /* with --chat */
     struct tokens prompt;
     struct sample_params sample;
-    struct logit_bias *bias; /* [LOGIT_BIAS_MAX] */
-    struct sha256 *hash;     /* with --hash-logits */
+    struct logit_bias *bias;        /* [LOGIT_BIAS_MAX] */
+    struct sha256 *hash;            /* with --hash-logits */
+    struct answer_grammar *grammar; /* with --schema, --regex or --grammar */
     int64_t load_us;
 };
 
@@ -92,6 +106,8 @@ static enum exit_code check_flags(const struct args *a, struct err *err) {
         return usage_set(err, "generate: give -p or -f, not both");
     if (args_text(a, "system") && !args_on(a, "chat"))
         return usage_set(err, "generate: --system needs --chat");
+    if (!!args_text(a, "schema") + !!args_text(a, "regex") + !!args_text(a, "grammar") > 1)
+        return usage_set(err, "generate: give one of --schema, --regex and --grammar");
     if (args_count(a, "stop") > STOP_STRINGS_MAX)
         return usage_set(err, "generate: --stop was given %u times; at most %d are possible",
                          args_count(a, "stop"), STOP_STRINGS_MAX);
@@ -144,6 +160,31 @@ static enum status check_prompt(const struct job *j, struct err *err) {
                    j->prompt.count, ctx);
 }
 
+static enum status compile_grammar(struct job *j, enum grammar_kind kind, struct str text,
+                                   struct err *err) {
+    const struct grammar_source source = {.kind = kind, .text = text};
+    struct grammar_refusal why;
+    enum status st = grammars_compile(j->service.grammars, &source, &j->grammar, &why);
+    if (st == ST_OK) return ST_OK;
+    return err_set(err, st, "generate: the grammar is refused%s%s: %s", why.path[0] ? " at " : "",
+                   why.path, why.err.text);
+}
+
+static enum status read_grammar(struct job *j, struct err *err) {
+    const char *schema = args_text(j->args, "schema"), *regex = args_text(j->args, "regex");
+    const char *path = schema ? schema : args_text(j->args, "grammar");
+    if (regex) return compile_grammar(j, GRAMMAR_REGEX, str_of(regex), err);
+    if (!path) return ST_OK;
+    struct buf text;
+    buf_init(&text, GRAMMAR_FILE_BYTES_MAX);
+    enum status st = file_read(path, &text, err);
+    struct str source = buf_str(&text);
+    if (st == ST_OK)
+        st = compile_grammar(j, schema ? GRAMMAR_SCHEMA : grammar_notation(source), source, err);
+    buf_deinit(&text);
+    return st;
+}
+
 static enum status prepare(struct job *j, struct str text, struct err *err) {
     int64_t begun_us = clock_now(&clock_real);
     TRY(model_args_service(j->args, model_args_ctx(j->args), args_on(j->args, "hash-logits"),
@@ -154,6 +195,7 @@ static enum status prepare(struct job *j, struct str text, struct err *err) {
     else
         TRY(encode_plain(j, text, err));
     TRY(check_prompt(j, err));
+    TRY(read_grammar(j, err));
     if (args_on(j->args, "hash-logits") && !(j->hash = sha256_create()))
         return err_set(err, ST_NOMEM, "out of memory");
     return ST_OK;
@@ -177,6 +219,7 @@ static struct request_spec spec_of(struct job *j) {
         .want_logprobs = args_on(j->args, "json"), /* which alone shows them */
         .on_logits = j->hash ? hash_logits : NULL,
         .logits_ctx = j,
+        .grammar = j->grammar,
     };
     spec.sample.top_logprobs = (uint32_t)args_int(j->args, "logprobs");
     return spec;
@@ -247,6 +290,7 @@ static enum status generate(struct job *j, struct err *err) {
 
 static void drop(struct job *j) {
     sha256_destroy(j->hash);
+    answer_grammar_unref(j->grammar);
     tokens_deinit(&j->prompt);
     dialog_close(j->dialog);
     service_close(&j->service);

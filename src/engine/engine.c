@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "engine/control.h"
+#include "engine/grammars.h"
 #include "engine/recorder.h"
 
 /* An idle engine wakes at least this often, also without a request or a timer. */
@@ -124,7 +125,8 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
                               .prompt_tokens = c->prompt_tokens,
                               .total_max = c->total_max,
                               .reads_no_prefix = needs_prompt,
-                              .one_row_at_a_time = needs_prompt};
+                              .one_row_at_a_time = needs_prompt,
+                              .waits_for_token = r->grammar != NULL};
     TRY(sched_submit(e->sched, &in, now_us, &c->seq, err));
     CHECK(c->seq < e->choice_cap);
     e->choices[c->seq] = c;
@@ -136,6 +138,7 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
                               .ignore_end = r->ignore_end,
                               .ends = r->ends,
                               .end_count = r->end_count,
+                              .has_grammar = r->grammar != NULL,
                               .logprobs = c->logprobs,
                               .tops = c->tops,
                               .on_logits = r->on_logits,
@@ -190,6 +193,8 @@ static void note_failure(const struct engine *e, struct request *r) {
     if (r->refusal.text[0]) return;
     if (e->step_err.text[0])
         r->refusal = e->step_err;
+    else if (r->grammar)
+        answer_grammar_explain(r->grammar, &r->refusal);
     else
         err_set(&r->refusal, ST_DEVICE,
                 "no token is possible: the model's logits are not numbers, or every token is "

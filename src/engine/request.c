@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "engine/grammars.h"
 
 static enum status check_tokens(const char *name, const int32_t *tokens, uint32_t count,
                                 uint32_t vocab, struct err *err) {
@@ -89,6 +90,7 @@ static enum status make_sampler(struct choice *c, const struct request_spec *spe
     sample.min_tokens = spec->min_tokens;
     sample.ends = c->request->ends;
     sample.end_count = c->request->end_count;
+    if (c->request->grammar) answer_grammar_apply(c->request->grammar, &sample);
     TRY(sampler_create(&sample, &bounds, &c->sampler, err));
     for (uint32_t i = 0; i < spec->prompt_tokens; i++) sampler_accept(c->sampler, spec->prompt[i]);
     sampler_begin_answer(c->sampler);
@@ -155,6 +157,8 @@ static enum status fill_request(struct request *r, const struct request_spec *sp
     r->user = spec->user;
     r->on_logits = spec->on_logits;
     r->logits_ctx = spec->logits_ctx;
+    r->grammar = spec->grammar;
+    if (r->grammar) answer_grammar_ref(r->grammar);
     TRY(fill_ends(r, spec, bounds, err));
     TRY(make_prompt_room(r, spec, err));
     for (uint32_t i = 0; i < r->n; i++) {
@@ -193,6 +197,7 @@ void request_unref(struct request *r) {
     CHECK(before > 0);
     if (before > 1) return;
     for (uint32_t i = 0; i < r->n; i++) free_choice(&r->choices[i]);
+    answer_grammar_unref(r->grammar);
     mem_free(r->ends);
     mem_free(r->prompt_logprobs);
     mem_free(r->prompt_tops);

@@ -21,6 +21,8 @@
 #include "sample/sampler.h"
 #include "sched/seq.h"
 
+struct answer_grammar; /* engine/grammars.h */
+
 enum { CHOICES_MAX = SAMPLE_N(SAMPLE_MOST_OF), STOP_TOKENS_MAX = 64 };
 
 /* The settings of a request. */
@@ -41,6 +43,8 @@ struct request_spec {
      * are computed again after a preemption are received again. */
     logits_tap_fn *on_logits;
     void *logits_ctx;
+    struct answer_grammar *grammar; /* NULL, or what the answer may be; the request has its own
+                                       reference (engine/grammars.h) */
     uint32_t tenant;
     bool has_share;         /* there are other tenants: this one must not take everything */
     struct str cache_salt;  /* its requests share prefixes only with those of the same salt */
@@ -97,7 +101,8 @@ struct request {
      * or has ended without a failure. */
     struct token_logprob *prompt_logprobs;
     struct sample_result *prompt_tops;
-    bool is_prompt_only; /* no token of an answer is shown */
+    bool is_prompt_only;            /* no token of an answer is shown */
+    struct answer_grammar *grammar; /* a reference; NULL: none */
     logits_tap_fn *on_logits;
     void *logits_ctx;
     void *user;

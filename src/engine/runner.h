@@ -26,8 +26,9 @@ struct runner_seq {
     bool ignore_end;     /* for a runner that has ends of its own */
     const int32_t *ends; /* the tokens that end it */
     uint32_t end_count;
-    struct token_logprob *logprobs;        /* one per generated token; NULL: not wanted */
-    struct sample_result *tops;            /* the same with the most likely; NULL: not wanted */
+    bool has_grammar;               /* the sequence also ends where sampler_is_over says so */
+    struct token_logprob *logprobs; /* one per generated token; NULL: not wanted */
+    struct sample_result *tops;     /* the same with the most likely; NULL: not wanted */
     struct token_logprob *prompt_logprobs; /* one per prompt token but the first; NULL likewise */
     struct sample_result *prompt_tops;
     logits_tap_fn

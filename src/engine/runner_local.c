@@ -95,7 +95,8 @@ static void take_token(struct local_seq *seq, uint32_t pos, const struct sample_
     if (info->logprobs) info->logprobs[answered] = sample->chosen;
     if (info->tops) info->tops[answered] = *sample;
     out->token = sample->chosen.token;
-    out->is_end = runner_is_among(info->ends, info->end_count, out->token);
+    out->is_end = runner_is_among(info->ends, info->end_count, out->token) ||
+                  (info->has_grammar && sampler_is_over(info->sampler));
 }
 
 /* The logits of position p give the log-probability of the token at p + 1. */

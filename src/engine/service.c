@@ -236,6 +236,17 @@ static enum status plug_local(struct service *s, const struct sched_policy *poli
     return ST_OK;
 }
 
+static enum status create_grammars(struct service *s, const struct service_options *o,
+                                   struct err *err) {
+    struct grammars_options options = {.tokenizer = s->loaded.tokenizer,
+                                       .vocab = s->loaded.model->hp.vocab,
+                                       .time_us = o->grammar_us,
+                                       .bytes_max = o->grammar_bytes};
+    if (!options.tokenizer) return ST_OK;
+    if (grammars_create(&options, &s->grammars) == ST_OK) return ST_OK;
+    return err_set(err, ST_NOMEM, "out of memory for an engine");
+}
+
 static enum status open_parts(struct service *s, const char *path, const struct service_options *o,
                               struct err *err) {
     const struct sched_policy *policy = o->policy ? o->policy : sched_policies[0];
@@ -263,6 +274,7 @@ static enum status open_parts(struct service *s, const char *path, const struct 
     note_memory(s);
     TRY(create_engine(s, path, o, policy, err));
     if (o->is_sim) return plug_sim(s, o, err);
+    TRY(create_grammars(s, o, err));
     return plug_local(s, policy, o, err);
 }
 
@@ -276,6 +288,7 @@ enum status service_open(struct service *s, const char *path, const struct servi
 
 void service_close(struct service *s) {
     engine_destroy(s->engine);
+    grammars_unref(s->grammars);
     loaded_model_close(&s->loaded);
     *s = (struct service){.engine = NULL};
 }

@@ -18,6 +18,7 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "engine/grammars.h"
 #include "engine/loaded_model.h"
 #include "sched/knobs.h"
 #include "sched/policy.h"
@@ -41,6 +42,8 @@ struct service_options {
     size_t record_bytes;                  /* of the step records; 0: a MiB */
     bool tokens_only;          /* the model may come without a tokenizer; no token ends an answer */
     const struct clock *clock; /* NULL: the real one */
+    int64_t grammar_us;        /* compiling a grammar takes no longer; 0: as in grammar/grammar.h */
+    size_t grammar_bytes;      /* a grammar takes no more; 0: the same */
     const struct cache_secret *secret; /* of the prefix cache; NULL: a random one */
     bool is_sim;             /* no weights are read and nothing is computed: engine/runner_sim.h
                                 answers with ordinary words of the model's vocabulary, up to
@@ -64,6 +67,7 @@ struct service_memory {
 struct service {
     struct loaded_model loaded;
     struct engine *engine;
+    struct grammars *grammars; /* NULL: its answers cannot have one (no tokenizer, or simulated) */
     uint32_t total_max; /* tokens of the longest sequence: ctx_tokens; one more with is_single */
     struct knobs knobs; /* as in force: kv_blocks, prefix_blocks and threads are filled in */
     struct service_memory memory;

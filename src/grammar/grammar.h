@@ -102,5 +102,6 @@ enum status vocabulary_create(const struct str *tokens, uint32_t count, struct v
 void vocabulary_destroy(struct vocabulary *v); /* NULL is fine */
 uint32_t vocabulary_count(const struct vocabulary *v);
 uint32_t vocabulary_words(const struct vocabulary *v); /* 64-bit words of a mask */
+struct str vocabulary_token(const struct vocabulary *v, uint32_t token); /* its bytes */
 
 #endif

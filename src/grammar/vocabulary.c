@@ -2,7 +2,9 @@
 #include "grammar/vocabulary.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/check.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "grammar/grammar.h"
@@ -93,6 +95,20 @@ static uint32_t take_text(struct vocabulary *v, struct entry *sorted, uint32_t c
     return kept;
 }
 
+static bool copy_bytes(struct vocabulary *v, const struct str *tokens, uint32_t count) {
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < count; i++) total += tokens[i].len;
+    if (total > UINT32_MAX) return false;
+    v->bytes = mem_alloc(total + 1);
+    v->starts = mem_zalloc_array(count + (size_t)1, sizeof(*v->starts));
+    if (!v->bytes || !v->starts) return false;
+    for (uint32_t i = 0; i < count; i++) {
+        if (tokens[i].len > 0) memcpy(v->bytes + v->starts[i], tokens[i].ptr, tokens[i].len);
+        v->starts[i + 1] = v->starts[i] + (uint32_t)tokens[i].len;
+    }
+    return true;
+}
+
 enum status vocabulary_create(const struct str *tokens, uint32_t count, struct vocabulary **out) {
     struct vocabulary *v = mem_zalloc(sizeof(*v));
     struct entry *sorted = mem_alloc_array(count + 1, sizeof(*sorted));
@@ -105,7 +121,7 @@ enum status vocabulary_create(const struct str *tokens, uint32_t count, struct v
     v->count = count;
     v->next_alike = mem_alloc_array(count + 1, sizeof(*v->next_alike));
     v->text = mem_zalloc_array(vocabulary_words(v) + 1, sizeof(*v->text));
-    if (!v->next_alike || !v->text) goto fail;
+    if (!v->next_alike || !v->text || !copy_bytes(v, tokens, count)) goto fail;
     if (!make_tree(v, &v->all, sorted, used)) goto fail;
     if (!make_tree(v, &v->rest, sorted, take_text(v, sorted, used))) goto fail;
     mem_free(sorted);
@@ -123,9 +139,16 @@ void vocabulary_destroy(struct vocabulary *v) {
     mem_free(v->rest.nodes);
     mem_free(v->text);
     mem_free(v->next_alike);
+    mem_free(v->bytes);
+    mem_free(v->starts);
     mem_free(v);
 }
 
 uint32_t vocabulary_count(const struct vocabulary *v) { return v->count; }
 
 uint32_t vocabulary_words(const struct vocabulary *v) { return (v->count + 63) / 64; }
+
+struct str vocabulary_token(const struct vocabulary *v, uint32_t token) {
+    CHECK(token < v->count);
+    return (struct str){v->bytes + v->starts[token], v->starts[token + 1] - v->starts[token]};
+}

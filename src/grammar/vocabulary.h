@@ -35,6 +35,8 @@ struct vocabulary {
     uint64_t *text;              /* mask of the tokens that are plain text */
     uint32_t text_chars_max;     /* characters of the longest of them */
     uint32_t *next_alike;        /* by token: another token with the same bytes, or TOKEN_ABSENT */
+    char *bytes;                 /* of all tokens, one after the other */
+    uint32_t *starts;            /* [count + 1]: where the bytes of a token begin */
 };
 
 #endif

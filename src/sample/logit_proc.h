@@ -36,6 +36,10 @@ void logit_edits_add(struct logit_edits *e, struct logit_edit edit);
  * tokens are cheaper as edits that add minus infinity. */
 void logit_edits_deny(struct logit_edits *e, const uint64_t *mask);
 
+/* The same for a mask that the caller makes in place: it fills the words, which have no value yet.
+ * No other mask may have been given for this step before. NULL: it does not fit. */
+uint64_t *logit_edits_new_mask(struct logit_edits *e);
+
 struct logit_proc {
     const char *name;
 
@@ -54,6 +58,8 @@ struct logit_proc {
     void (*rollback)(void *self, uint32_t count);
     /* Optional: what is accepted from here on is the answer; no rollback goes past this point. */
     void (*begin_answer)(void *self);
+    /* Optional: the answer is whole, and no token may follow. */
+    bool (*is_over)(const void *self);
 
     enum status (*fork)(const void *self, void **out);
     void (*destroy)(void *self);

@@ -71,6 +71,7 @@ enum status sampler_create(const struct sample_params *p, const struct sample_bo
     s->params = *p;
     s->params.bias = NULL;
     s->params.ends = NULL;
+    s->params.grammar = NULL;
     s->bounds = *bounds;
     enum status st = create_procs(s, p, err);
     if (st != ST_OK) {
@@ -120,6 +121,12 @@ void sampler_begin_answer(struct sampler *s) {
         if (s->procs[i].kind->begin_answer) s->procs[i].kind->begin_answer(s->procs[i].self);
 }
 
+bool sampler_is_over(const struct sampler *s) {
+    for (uint32_t i = 0; i < s->proc_count; i++)
+        if (s->procs[i].kind->is_over && s->procs[i].kind->is_over(s->procs[i].self)) return true;
+    return false;
+}
+
 void sampler_rollback(struct sampler *s, uint32_t count) {
     CHECK(count <= SAMPLE_ROLLBACK_MAX);
     for (uint32_t i = 0; i < s->proc_count; i++)
@@ -138,19 +145,27 @@ void logit_edits_add(struct logit_edits *e, struct logit_edit edit) {
     e->sampling->edit_count++;
 }
 
-void logit_edits_deny(struct logit_edits *e, const uint64_t *mask) {
+uint64_t *logit_edits_new_mask(struct logit_edits *e) {
     struct sampling_tables *t = e->tables;
     uint32_t words = (e->vocab + 63) / 64;
-    if (e->sampling->deny_first == SAMPLING_NONE) {
-        if (t->deny_cap - t->deny_count < words) {
-            e->is_full = true;
-            return;
-        }
-        e->sampling->deny_first = t->deny_count;
-        memset(t->deny + t->deny_count, 0, words * sizeof(t->deny[0]));
-        t->deny_count += words;
+    CHECK(e->sampling->deny_first == SAMPLING_NONE);
+    if (t->deny_cap - t->deny_count < words) {
+        e->is_full = true;
+        return NULL;
     }
-    uint64_t *all = t->deny + e->sampling->deny_first;
+    e->sampling->deny_first = t->deny_count;
+    t->deny_count += words;
+    return t->deny + e->sampling->deny_first;
+}
+
+void logit_edits_deny(struct logit_edits *e, const uint64_t *mask) {
+    uint32_t words = (e->vocab + 63) / 64;
+    if (e->sampling->deny_first == SAMPLING_NONE) {
+        uint64_t *first = logit_edits_new_mask(e);
+        if (first) memset(first, 0, words * sizeof(*first));
+    }
+    if (e->is_full) return;
+    uint64_t *all = e->tables->deny + e->sampling->deny_first;
     for (uint32_t i = 0; i < words; i++) all[i] |= mask[i];
 }
 

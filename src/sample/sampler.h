@@ -24,7 +24,9 @@
 #include "graph/sampling.h"
 #include "sample/ranges.h"
 
-struct sampler; /* opaque */
+struct grammar;    /* grammar/grammar.h */
+struct sampler;    /* opaque */
+struct vocabulary; /* grammar/grammar.h */
 
 enum { LOGIT_BIAS_MAX = 1024, PENALTY_WINDOW_MAX = SAMPLE_PENALTY_WINDOW(SAMPLE_MOST_OF) };
 
@@ -58,6 +60,11 @@ struct sample_params {
     uint32_t min_tokens;           /* of an answer, before one of `ends` may come */
     const int32_t *ends;           /* borrowed during create */
     uint32_t end_count;
+    /* NULL, or what the answer may be; `ends` are then allowed only where it is complete. Both
+     * outlive the sampler. A draw is never described with its token pending, and describe, accept
+     * and is_over are called by one thread for all samplers of the grammar. */
+    struct grammar *grammar;
+    const struct vocabulary *vocabulary; /* of bounds.vocab tokens */
 };
 
 /* How large things can become for one sequence. */
@@ -83,6 +90,9 @@ void sampler_accept(struct sampler *s, int32_t token);
 
 /* The prompt is over: what is accepted from here on is the answer. */
 void sampler_begin_answer(struct sampler *s);
+
+/* The answer is whole, and its grammar allows no further token; false without a grammar. */
+bool sampler_is_over(const struct sampler *s);
 
 /* Forget the last `count` accepted tokens: at most SAMPLE_ROLLBACK_MAX, and none from before
  * begin_answer, create or the last rollback. */

@@ -175,6 +175,7 @@ static seq_idx slot_take(struct sched *s, const struct sched_submit *in) {
                 .salt = in->salt,
                 .reads_no_prefix = in->reads_no_prefix,
                 .one_row_at_a_time = in->one_row_at_a_time,
+                .waits_for_token = in->waits_for_token,
                 .urgency = in->urgency,
                 .tokens = in->tokens,
                 .prompt_tokens = in->prompt_tokens,

@@ -71,6 +71,7 @@ struct sched_submit {
     uint32_t prompt_tokens, total_max;
     bool reads_no_prefix;   /* compute every token, also those that the prefix cache has */
     bool one_row_at_a_time; /* no ahead plan has a row of its prompt while a plan has one */
+    bool waits_for_token;   /* no ahead plan has a row of it while a plan samples for it */
 };
 
 /* ST_BAD: it can never fit (`err` has the numbers). ST_FULL: the queue is full. */

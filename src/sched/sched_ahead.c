@@ -51,15 +51,17 @@ static bool is_only_moved(const struct sched *s, const struct slot *slot) {
            slot->moved_in < s->plan_number;
 }
 
-/* Four kinds: a sequence that will have all its tokens ends with the plan under way. A sequence
+/* Five kinds: a sequence that will have all its tokens ends with the plan under way. A sequence
  * whose prompt that plan completes is forked by sched_apply, so its last block must not be written
  * before. A sequence that is only moved is recomputed if that plan fails, so a token sampled now
- * would be wrong. A sequence with one_row_at_a_time waits during its prompt. */
+ * would be wrong. A sequence with one_row_at_a_time waits during its prompt. A sequence with
+ * waits_for_token is not sampled for again before its last token is known. */
 bool sched_skips_ahead_plan(const struct planning *p, seq_idx i) {
     const struct slot *slot = &p->s->slots[i];
     const struct sched_seq *seq = &slot->seq;
     if (slot->assumed == 0) return is_only_moved(p->s, slot);
     if (seq->total == seq->total_max) return true;
+    if (seq->waits_for_token && slot->assumes_token) return true;
     if (seq->one_row_at_a_time && seq->computed - slot->assumed < seq->prompt_tokens) return true;
     return slot->child_first != SEQ_NONE && seq->computed >= seq->prompt_tokens;
 }

@@ -388,3 +388,31 @@ def test_usage_of_flags_that_need_others():
     refusal(USAGE, "generate", LLAMA, "-p", "x", "--logprobs", "21")
     foreign = "avx2" if platform.machine() == "aarch64" else "neon"
     assert "this processor can run: " in refusal(USAGE, "generate", LLAMA, "-p", "x", "--isa", foreign)
+
+
+def test_a_schema_a_regex_and_a_grammar_are_kept(model, tmp_path):
+    schema = {"type": "object", "properties": {"a": {"enum": ["x", "yy"]}, "b": {"type": "boolean"}},
+              "required": ["a", "b"], "additionalProperties": False}
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    (tmp_path / "rules.gbnf").write_text('root ::= "[" ("1" | "2"){3} "]"\n')
+    (tmp_path / "rules.lark").write_text('start: "<" /[ab]{4}/ ">"\n')
+    steady = ["-p", "Hello", "-n", "60", "--seed", "7"]
+    got = answer("generate", model, *steady, "--schema", tmp_path / "schema.json")
+    assert got["finish_reason"] == "stop"
+    value = json.loads(got["text"])
+    assert list(value) == ["a", "b"] and value["a"] in ("x", "yy") and value["b"] in (True, False)
+    got = answer("generate", model, *steady, "--regex", "(left|right) [0-9]{2}")
+    assert got["text"][-3:-2] == " " and got["text"].split(" ")[0] in ("left", "right")
+    got = answer("generate", model, *steady, "--grammar", tmp_path / "rules.gbnf")
+    assert got["text"][0] + got["text"][4] == "[]" and set(got["text"][1:4]) <= {"1", "2"}
+    got = answer("generate", model, *steady, "--grammar", tmp_path / "rules.lark")
+    assert got["text"][0] + got["text"][5] == "<>" and set(got["text"][1:5]) <= {"a", "b"}
+
+
+def test_a_grammar_that_is_cut_says_length_and_a_wrong_one_is_refused(tmp_path):
+    got = answer("generate", LLAMA, "-p", "A", "-n", "3", "--regex", "[a-z]{99}")
+    assert got["finish_reason"] == "length"
+    (tmp_path / "schema.json").write_text('{"properties": {"a": {"type": "strin"}}}')
+    says = refusal(BAD, "generate", LLAMA, "-p", "A", "--schema", tmp_path / "schema.json")
+    assert "at #/properties/a: type: expected" in says
+    refusal(USAGE, "generate", LLAMA, "-p", "A", "--regex", "a", "--grammar", "b")

@@ -31,6 +31,14 @@ static struct vocabulary *make_vocabulary(void) {
     return v;
 }
 
+static void test_a_vocabulary_knows_the_bytes_of_its_tokens(void **state) {
+    (void)state;
+    struct vocabulary *v = make_vocabulary();
+    for (uint32_t i = 0; i < WORD_COUNT; i++)
+        assert_true(str_eq(vocabulary_token(v, i), str_of(words[i])));
+    vocabulary_destroy(v);
+}
+
 static void check_mask(struct matcher *m, const struct vocabulary *v, const char *where) {
     uint64_t mask[(WORD_COUNT + 63) / 64];
     assert_int_equal(vocabulary_words(v), sizeof(mask) / sizeof(*mask));
@@ -193,6 +201,7 @@ static void test_matching_keeps_to_its_budget(void **state) {
 
 int main(void) {
     const struct CMUnitTest cases[] = {
+        cmocka_unit_test(test_a_vocabulary_knows_the_bytes_of_its_tokens),
         cmocka_unit_test(test_a_mask_is_what_may_follow),
         cmocka_unit_test(test_no_allowed_byte_leads_to_a_dead_end),
         cmocka_unit_test(test_forced_bytes_are_the_only_ones),

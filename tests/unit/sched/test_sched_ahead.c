@@ -124,6 +124,27 @@ static void test_one_row_at_a_time_has_one_row_under_way(void **state) {
     world_close(&w);
 }
 
+static void test_who_waits_for_a_token_has_no_row_before_it_is_known(void **state) {
+    (void)state;
+    struct world w = open_world("chunked", 64, 2);
+    seq_idx a = world_submit(
+        &w, (struct world_submit){.prompt_tokens = 9, .max_tokens = 4, .waits_for_token = true});
+    seq_idx b = submit(&w, 9, 6);
+    begin(&w);
+    for (int turn = 0; turn < 2; turn++) {
+        struct plan *next = world_plan_next(&w); /* while a token of both is sampled */
+        assert_null(row_of(next, a));
+        assert_true(row_of(next, b)->takes_sampled);
+        world_finish_oldest(&w, next);
+        next = world_plan_next(&w);
+        assert_false(row_of(next, a)->takes_sampled);
+        world_finish_oldest(&w, next);
+    }
+    world_drain_by(&w, world_step_ahead, 100);
+    assert_int_equal(w.requests[0].finish, FINISH_LENGTH);
+    world_close(&w);
+}
+
 static void test_a_parent_has_no_row_until_its_choices_share_its_prompt(void **state) {
     (void)state;
     struct world w = open_world("chunked", 64, 4);
@@ -447,6 +468,7 @@ int main(void) {
         cmocka_unit_test(test_a_long_prompt_continues_in_ahead_plans),
         cmocka_unit_test(test_an_empty_ahead_plan_changes_nothing),
         cmocka_unit_test(test_one_row_at_a_time_has_one_row_under_way),
+        cmocka_unit_test(test_who_waits_for_a_token_has_no_row_before_it_is_known),
         cmocka_unit_test(test_a_parent_has_no_row_until_its_choices_share_its_prompt),
         cmocka_unit_test(test_a_row_planned_ahead_of_an_end_is_dropped),
         cmocka_unit_test(test_an_index_is_not_used_again_before_its_row_is_over),

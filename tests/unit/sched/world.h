@@ -331,7 +331,7 @@ struct world_submit {
     uint64_t request;   /* 0: the next number */
     uint32_t choice, tenant;
     seq_idx parent;
-    bool is_fork, one_row_at_a_time, has_share;
+    bool is_fork, one_row_at_a_time, waits_for_token, has_share;
     struct urgency urgency;
 };
 
@@ -360,6 +360,7 @@ static inline enum status world_try_submit(struct world *w, struct world_submit 
                                   .salt = {.low = in.tenant},
                                   .urgency = in.urgency,
                                   .one_row_at_a_time = in.one_row_at_a_time,
+                                  .waits_for_token = in.waits_for_token,
                                   .tokens = r->tokens,
                                   .prompt_tokens = in.prompt_tokens,
                                   .total_max = r->total_max};

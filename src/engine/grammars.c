@@ -1,0 +1,157 @@
+/* engine/grammars.c - see engine/grammars.h for the contract. */
+#include "engine/grammars.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/mem.h"
+#include "sample/sampler.h"
+#include "text/tokenizer.h"
+
+enum { TOKENS_BYTES_MAX = 1 << 28 }; /* of all tokens of a vocabulary */
+
+struct grammars {
+    struct grammars_options options;
+    pthread_mutex_t lock;
+    struct vocabulary *vocabulary; /* under the lock until it is made; then it never changes */
+    _Atomic unsigned refs;
+};
+
+struct answer_grammar {
+    struct grammars *all; /* a reference */
+    struct grammar *grammar;
+    _Atomic unsigned refs;
+};
+
+enum status grammars_create(const struct grammars_options *options, struct grammars **out) {
+    struct grammars *all = mem_zalloc(sizeof(*all));
+    if (!all) return ST_NOMEM;
+    all->options = *options;
+    pthread_mutex_init(&all->lock, NULL);
+    atomic_init(&all->refs, 1);
+    *out = all;
+    return ST_OK;
+}
+
+/* acq_rel: the thread that frees sees everything that the other holders wrote. */
+static bool drop_ref(_Atomic unsigned *refs) {
+    unsigned before = atomic_fetch_sub_explicit(refs, 1, memory_order_acq_rel);
+    CHECK(before > 0);
+    return before == 1;
+}
+
+void grammars_unref(struct grammars *all) {
+    if (!all || !drop_ref(&all->refs)) return;
+    vocabulary_destroy(all->vocabulary);
+    pthread_mutex_destroy(&all->lock);
+    mem_free(all);
+}
+
+/* ---- the vocabulary ---- */
+
+/* Special tokens have no bytes: no grammar allows them. */
+static enum status put_tokens(const struct grammars_options *o, struct buf *bytes, size_t *ends) {
+    for (uint32_t i = 0; i < o->vocab; i++) {
+        if (i < tokenizer_vocab(o->tokenizer) && !tokenizer_is_special(o->tokenizer, (int32_t)i))
+            TRY(tokenizer_token_bytes(o->tokenizer, (int32_t)i, bytes));
+        ends[i] = bytes->len;
+    }
+    return buf_status(bytes);
+}
+
+static enum status make_vocabulary(const struct grammars_options *o, struct vocabulary **out) {
+    if (o->tokens) return vocabulary_create(o->tokens, o->vocab, out);
+    struct buf bytes;
+    buf_init(&bytes, TOKENS_BYTES_MAX);
+    size_t *ends = mem_zalloc_array(o->vocab, sizeof(*ends));
+    struct str *tokens = mem_zalloc_array(o->vocab, sizeof(*tokens));
+    enum status st = ends && tokens ? put_tokens(o, &bytes, ends) : ST_NOMEM;
+    for (uint32_t i = 0; i < o->vocab && st == ST_OK; i++) {
+        size_t start = i > 0 ? ends[i - 1] : 0;
+        tokens[i] = (struct str){bytes.ptr + start, ends[i] - start};
+    }
+    if (st == ST_OK) st = vocabulary_create(tokens, o->vocab, out);
+    mem_free(ends);
+    mem_free(tokens);
+    buf_deinit(&bytes);
+    return st;
+}
+
+static enum status need_vocabulary(struct grammars *all) {
+    pthread_mutex_lock(&all->lock);
+    enum status st = ST_OK;
+    if (!all->vocabulary) st = make_vocabulary(&all->options, &all->vocabulary);
+    pthread_mutex_unlock(&all->lock);
+    return st;
+}
+
+/* ---- compiling ---- */
+
+enum grammar_kind grammar_notation(struct str text) {
+    for (size_t i = 0; i < text.len; i++)
+        if (str_starts(str_skip(text, i), STR("::="))) return GRAMMAR_GBNF;
+    return GRAMMAR_LARK;
+}
+
+static enum status compile(const struct grammars *all, const struct grammar_source *source,
+                           struct grammar **out, struct grammar_refusal *why) {
+    const struct grammar_options options = {.kind = source->kind,
+                                            .whitespace = source->whitespace,
+                                            .time_us = all->options.time_us,
+                                            .bytes_max = all->options.bytes_max,
+                                            .cancelled = source->cancelled,
+                                            .cancelled_ctx = source->cancelled_ctx};
+    TRY(grammar_compile(source->text, &options, out, why));
+    if (!grammar_is_empty(*out)) return ST_OK;
+    grammar_destroy(*out);
+    *out = NULL;
+    return err_set(&why->err, ST_BAD, "no text satisfies it");
+}
+
+enum status grammars_compile(struct grammars *all, const struct grammar_source *source,
+                             struct answer_grammar **out, struct grammar_refusal *why) {
+    *why = (struct grammar_refusal){0};
+    struct answer_grammar *g = mem_zalloc(sizeof(*g));
+    if (!g || need_vocabulary(all) != ST_OK) {
+        mem_free(g);
+        return err_set(&why->err, ST_NOMEM, "out of memory for a grammar");
+    }
+    enum status st = compile(all, source, &g->grammar, why);
+    if (st != ST_OK) {
+        mem_free(g);
+        return st;
+    }
+    atomic_fetch_add_explicit(&all->refs, 1, memory_order_relaxed);
+    g->all = all;
+    atomic_init(&g->refs, 1);
+    *out = g;
+    return ST_OK;
+}
+
+/* ---- in use ---- */
+
+void answer_grammar_ref(struct answer_grammar *g) {
+    atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
+}
+
+void answer_grammar_unref(struct answer_grammar *g) {
+    if (!g || !drop_ref(&g->refs)) return;
+    grammar_destroy(g->grammar);
+    grammars_unref(g->all);
+    mem_free(g);
+}
+
+void answer_grammar_apply(const struct answer_grammar *g, struct sample_params *out) {
+    out->grammar = g->grammar;
+    out->vocabulary = g->all->vocabulary;
+}
+
+void answer_grammar_explain(const struct answer_grammar *g, struct err *err) {
+    if (grammar_status(g->grammar, err) != ST_OK) return;
+    err_set(err, ST_BAD,
+            "no token is possible: those that the grammar allows are forbidden by a bias, or the "
+            "model's vocabulary has none for what must follow");
+}

@@ -1,0 +1,128 @@
+/* sample/proc_grammar.c - forbids the tokens that a grammar does not allow next.
+ *
+ * The matcher follows the answer's bytes. Its mask is made in the step's own table of masks, so a
+ * sequence keeps nothing that is as large as the vocabulary. An end token is allowed only where the
+ * text is complete. The token before must be known: a sequence with a grammar is never described
+ * while a token is pending.
+ */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "grammar/grammar.h"
+#include "sample/logit_proc.h"
+#include "sample/sampler.h"
+
+/* is_dead: the text has ended, or the grammar's budget has. Nothing can follow. */
+struct position {
+    struct matcher at;
+    bool is_dead;
+};
+
+struct follower {
+    const struct vocabulary *vocabulary;
+    struct position now;
+    bool in_answer;
+    uint32_t past_count;                       /* that a rollback can go back to */
+    struct position past[SAMPLE_ROLLBACK_MAX]; /* before the last tokens, a ring by `accepted` */
+    uint64_t accepted;
+    uint32_t end_count;
+    int32_t ends[];
+};
+
+static struct follower *create_with(const int32_t *ends, uint32_t count) {
+    struct follower *f = mem_zalloc(sizeof(*f) + count * sizeof(f->ends[0]));
+    if (!f) return NULL;
+    f->end_count = count;
+    if (count > 0) memcpy(f->ends, ends, count * sizeof(f->ends[0]));
+    return f;
+}
+
+static enum status create(const struct sample_params *p, const struct sample_bounds *bounds,
+                          void **self, struct err *err) {
+    if (!p->grammar) return ST_OK;
+    CHECK(vocabulary_count(p->vocabulary) == bounds->vocab);
+    struct follower *f = create_with(p->ends, p->end_count);
+    if (!f) return err_set(err, ST_NOMEM, "sampler: out of memory");
+    f->vocabulary = p->vocabulary;
+    f->now.at = matcher_init(p->grammar);
+    *self = f;
+    return ST_OK;
+}
+
+static void edit(const void *self, bool is_pending, struct logit_edits *out) {
+    const struct follower *f = self;
+    CHECK(!is_pending);
+    uint64_t *mask = logit_edits_new_mask(out);
+    if (!mask) return;
+    struct matcher at = f->now.at;
+    uint32_t words = vocabulary_words(f->vocabulary);
+    if (f->now.is_dead)
+        memset(mask, 0, words * sizeof(*mask));
+    else
+        matcher_mask(&at, f->vocabulary, mask);
+    bool may_end = !f->now.is_dead && matcher_is_complete(&at);
+    for (uint32_t i = 0; i < f->end_count && may_end; i++)
+        mask[f->ends[i] / 64] |= UINT64_C(1) << f->ends[i] % 64;
+    for (uint32_t i = 0; i < words; i++) mask[i] = ~mask[i];
+}
+
+static uint32_t edits_max(const void *self) {
+    (void)self;
+    return 0;
+}
+
+static bool is_end(const struct follower *f, int32_t token) {
+    for (uint32_t i = 0; i < f->end_count; i++)
+        if (f->ends[i] == token) return true;
+    return false;
+}
+
+static void accept(void *self, int32_t token) {
+    struct follower *f = self;
+    if (!f->in_answer) return;
+    f->past[f->accepted++ % SAMPLE_ROLLBACK_MAX] = f->now;
+    if (f->past_count < SAMPLE_ROLLBACK_MAX) f->past_count++;
+    if (f->now.is_dead) return;
+    struct str bytes = vocabulary_token(f->vocabulary, (uint32_t)token);
+    f->now.is_dead = is_end(f, token) || !matcher_accept(&f->now.at, bytes, NULL);
+}
+
+static void rollback(void *self, uint32_t count) {
+    struct follower *f = self;
+    if (!f->in_answer || count == 0) return;
+    CHECK(count <= f->past_count);
+    f->accepted -= count;
+    f->past_count -= count;
+    f->now = f->past[f->accepted % SAMPLE_ROLLBACK_MAX];
+}
+
+static void begin_answer(void *self) { ((struct follower *)self)->in_answer = true; }
+
+static bool is_over(const void *self) {
+    const struct follower *f = self;
+    return !f->now.is_dead && matcher_is_complete(&f->now.at) && !matcher_may_continue(&f->now.at);
+}
+
+static enum status fork_follower(const void *self, void **out) {
+    const struct follower *from = self;
+    struct follower *f = create_with(from->ends, from->end_count);
+    if (!f) return ST_NOMEM;
+    memcpy(f, from, sizeof(*f));
+    *out = f;
+    return ST_OK;
+}
+
+extern const struct logit_proc logit_proc_grammar;
+const struct logit_proc logit_proc_grammar = {
+    .name = "grammar",
+    .create = create,
+    .edit = edit,
+    .edits_max = edits_max,
+    .accept = accept,
+    .rollback = rollback,
+    .begin_answer = begin_answer,
+    .is_over = is_over,
+    .fork = fork_follower,
+    .destroy = mem_free,
+};

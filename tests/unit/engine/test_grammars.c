@@ -1,0 +1,287 @@
+/* Goal:   an answer with a grammar is a text of the grammar, alone, beside others, as one of
+ *         several choices, with the next step submitted ahead and with a small context; sources are
+ *         refused with a sentence; a grammar that fails ends its own request only.
+ * Method: a golden model with a tokenizer on the devices cpu and delayed (depth 1), stepped by
+ *         hand; every answer is matched again with a fresh matcher of its grammar. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "engine/grammars.h"
+#include "engine/service.h"
+#include "text/tokenizer.h"
+
+enum { REQUESTS = 8, CHOICES = 3, ANSWER = 40, TURNS_MAX = 20000, TEXT_MAX = 4096 };
+
+struct rig {
+    struct service s;
+    struct request *requests[REQUESTS];
+    uint32_t count;
+};
+
+static void rig_open(struct rig *r, const char *device) {
+    struct err err = {{0}};
+    struct service_options o = {.knobs = knobs_default(), .device = device, .ctx_tokens = 128};
+    o.knobs.max_seqs = REQUESTS;
+    o.knobs.threads = 1;
+    *r = (struct rig){.count = 0};
+    if (service_open(&r->s, TEST_SOURCE_DIR "/golden/models/llama", &o, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    assert_non_null(r->s.grammars);
+}
+
+static void rig_close(struct rig *r) {
+    for (struct choice *c; (c = engine_next(r->s.engine, 0));) request_unref(c->request);
+    for (uint32_t i = 0; i < r->count; i++) request_unref(r->requests[i]);
+    service_close(&r->s);
+}
+
+static struct answer_grammar *compile(struct rig *r, enum grammar_kind kind, const char *text) {
+    const struct grammar_source source = {.kind = kind, .text = str_of(text)};
+    struct grammar_refusal why;
+    struct answer_grammar *g = NULL;
+    if (grammars_compile(r->s.grammars, &source, &g, &why) != ST_OK) fail_msg("%s", why.err.text);
+    return g;
+}
+
+static struct request_spec spec_of(uint32_t seed) {
+    static const int32_t prompt[] = {5, 6, 7, 8, 9};
+    struct request_spec spec = {.prompt = prompt,
+                                .prompt_tokens = 5,
+                                .max_tokens = ANSWER,
+                                .n = 1,
+                                .sample = sample_params_default()};
+    spec.sample.temperature = 1.0f;
+    spec.sample.seed = seed;
+    return spec;
+}
+
+static struct request *submit(struct rig *r, const struct request_spec *spec) {
+    struct err err = {{0}};
+    if (engine_submit(r->s.engine, spec, &r->requests[r->count], &err) != ST_OK)
+        fail_msg("%s", err.text);
+    return r->requests[r->count++];
+}
+
+/* With a grammar of its own, which the request alone holds afterwards. */
+static struct request *submit_with(struct rig *r, enum grammar_kind kind, const char *text,
+                                   struct request_spec spec) {
+    spec.grammar = compile(r, kind, text);
+    struct request *q = submit(r, &spec);
+    answer_grammar_unref(spec.grammar);
+    return q;
+}
+
+static bool all_ended(const struct rig *r) {
+    for (uint32_t i = 0; i < r->count; i++)
+        for (uint32_t c = 0; c < r->requests[i]->n; c++)
+            if (atomic_load(&r->requests[i]->choices[c].finish) == FINISH_NONE) return false;
+    return true;
+}
+
+static void run(struct rig *r) {
+    bool did_work;
+    for (uint32_t turn = 0; turn < TURNS_MAX && !all_ended(r); turn++) {
+        assert_int_equal(engine_step(r->s.engine, &did_work), ST_OK);
+        engine_verify(r->s.engine);
+    }
+    assert_true(all_ended(r));
+}
+
+static enum finish_reason finish_of(const struct request *q, uint32_t choice) {
+    return (enum finish_reason)atomic_load(&q->choices[choice].finish);
+}
+
+/* The bytes of a choice, without an end token. */
+static void text_of(const struct rig *r, const struct choice *c, char out[TEXT_MAX]) {
+    struct buf text;
+    buf_init(&text, TEXT_MAX - 1);
+    for (uint32_t i = c->prompt_tokens; i < c->ready; i++)
+        if (!tokenizer_is_end(r->s.loaded.tokenizer, c->tokens[i]))
+            tokenizer_token_bytes(r->s.loaded.tokenizer, c->tokens[i], &text);
+    assert_int_equal(buf_status(&text), ST_OK);
+    if (text.len > 0) memcpy(out, text.ptr, text.len);
+    out[text.len] = 0;
+    buf_deinit(&text);
+}
+
+/* `whole`: all of it is a text of the grammar; else its beginning. */
+static void assert_fits(const char *text, enum grammar_kind kind, const char *source, bool whole) {
+    const struct grammar_options options = {.kind = kind};
+    struct grammar *g;
+    struct grammar_refusal why;
+    assert_int_equal(grammar_compile(str_of(source), &options, &g, &why), ST_OK);
+    struct matcher m = matcher_init(g);
+    if (!matcher_accept(&m, str_of(text), NULL)) fail_msg("%s is not of %s", text, source);
+    if (whole && !matcher_is_complete(&m)) fail_msg("%s ends too early for %s", text, source);
+    grammar_destroy(g);
+}
+
+#define SCHEMA                                                                                     \
+    "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"maxLength\":3},\"b\":"      \
+    "{\"enum\":[1,22,\"x\"]}},\"required\":[\"a\",\"b\"],\"additionalProperties\":false}"
+
+static const struct {
+    enum grammar_kind kind;
+    const char *source;
+} sources[] = {
+    {GRAMMAR_SCHEMA, SCHEMA},
+    {GRAMMAR_REGEX, "[a-f]{2,9}x"},
+    {GRAMMAR_CHOICE, "[\"yes\",\"no\",\"yes and no\"]"},
+    {GRAMMAR_GBNF, "root ::= \"(\" root \")\" | [0-9]+"},
+    {GRAMMAR_JSON, ""},
+};
+enum { SOURCES = sizeof(sources) / sizeof(sources[0]) };
+
+static void check_answer(const struct rig *r, const struct request *q, uint32_t choice, size_t k) {
+    char text[TEXT_MAX];
+    enum finish_reason finish = finish_of(q, choice);
+    text_of(r, &q->choices[choice], text);
+    assert_true(finish == FINISH_STOP || finish == FINISH_LENGTH);
+    assert_fits(text, sources[k].kind, sources[k].source, finish == FINISH_STOP);
+}
+
+static void check_on(const char *device, char texts[SOURCES][TEXT_MAX]) {
+    struct rig r;
+    rig_open(&r, device);
+    struct request_spec plain = spec_of(99), many = spec_of(7);
+    submit(&r, &plain); /* a neighbour without a grammar */
+    for (size_t k = 0; k < SOURCES; k++) {
+        struct request_spec spec = spec_of((uint32_t)k);
+        submit_with(&r, sources[k].kind, sources[k].source, spec);
+    }
+    many.n = CHOICES;
+    struct request *q = submit_with(&r, sources[1].kind, sources[1].source, many);
+    run(&r);
+    for (uint32_t k = 0; k < SOURCES; k++) {
+        check_answer(&r, r.requests[1 + k], 0, k);
+        text_of(&r, &r.requests[1 + k]->choices[0], texts[k]);
+    }
+    for (uint32_t c = 0; c < CHOICES; c++) check_answer(&r, q, c, 1);
+    rig_close(&r);
+}
+
+static void test_answers_are_texts_of_their_grammars_at_depth_0_and_1(void **state) {
+    (void)state;
+    static char cpu[SOURCES][TEXT_MAX], late[SOURCES][TEXT_MAX];
+    check_on("cpu", cpu);
+    check_on("delayed:depth=1,jitter=50", late);
+    for (size_t k = 0; k < SOURCES; k++) assert_string_equal(cpu[k], late[k]);
+}
+
+static void test_a_grammar_that_is_shared_gives_the_same_answers(void **state) {
+    (void)state;
+    char first[TEXT_MAX], text[TEXT_MAX];
+    struct rig r;
+    rig_open(&r, "cpu");
+    struct request_spec spec = spec_of(3);
+    spec.grammar = compile(&r, GRAMMAR_SCHEMA, SCHEMA);
+    for (int i = 0; i < 3; i++) submit(&r, &spec);
+    answer_grammar_unref(spec.grammar);
+    run(&r);
+    text_of(&r, &r.requests[0]->choices[0], first);
+    for (uint32_t i = 1; i < 3; i++) {
+        text_of(&r, &r.requests[i]->choices[0], text);
+        assert_string_equal(text, first);
+    }
+    rig_close(&r);
+}
+
+static void test_a_text_that_nothing_follows_ends_the_answer(void **state) {
+    (void)state;
+    char text[TEXT_MAX];
+    struct rig r;
+    rig_open(&r, "cpu");
+    struct request_spec spec = spec_of(1);
+    spec.ignore_end = true;
+    spec.min_tokens = 30;
+    struct request *q = submit_with(&r, GRAMMAR_CHOICE, "[\"no\"]", spec);
+    run(&r);
+    assert_int_equal(finish_of(q, 0), FINISH_STOP);
+    assert_int_equal(q->choices[0].ended_by, -1);
+    text_of(&r, &q->choices[0], text);
+    assert_string_equal(text, "no");
+    rig_close(&r);
+}
+
+static void test_an_answer_that_is_cut_says_length(void **state) {
+    (void)state;
+    struct rig r;
+    rig_open(&r, "cpu");
+    struct request_spec spec = spec_of(1);
+    spec.max_tokens = 3;
+    struct request *q = submit_with(&r, GRAMMAR_REGEX, "[a-z]{500}", spec);
+    run(&r);
+    assert_int_equal(finish_of(q, 0), FINISH_LENGTH);
+    rig_close(&r);
+}
+
+static void test_a_bias_that_forbids_every_way_on_is_explained(void **state) {
+    (void)state;
+    struct rig r;
+    rig_open(&r, "cpu");
+    struct logit_bias bias[LOGIT_BIAS_MAX];
+    struct request_spec spec = spec_of(1), plain = spec_of(2);
+    spec.sample.bias = bias;
+    spec.sample.bias_count = r.s.loaded.model->hp.vocab;
+    for (uint32_t i = 0; i < spec.sample.bias_count; i++)
+        bias[i] = (struct logit_bias){(int32_t)i, -HUGE_VALF};
+    struct request *q = submit_with(&r, GRAMMAR_CHOICE, "[\"no\"]", spec);
+    struct request *other = submit(&r, &plain);
+    run(&r);
+    assert_int_equal(finish_of(q, 0), FINISH_ERROR);
+    assert_non_null(strstr(q->refusal.text, "grammar"));
+    assert_int_not_equal(finish_of(other, 0), FINISH_ERROR);
+    rig_close(&r);
+}
+
+static void expect_refusal(struct rig *r, enum grammar_kind kind, const char *text,
+                           const char *path, const char *word) {
+    const struct grammar_source source = {.kind = kind, .text = str_of(text)};
+    struct grammar_refusal why;
+    struct answer_grammar *g = NULL;
+    assert_int_equal(grammars_compile(r->s.grammars, &source, &g, &why), ST_BAD);
+    assert_null(g);
+    assert_string_equal(why.path, path);
+    if (!strstr(why.err.text, word)) fail_msg("\"%s\" does not say %s", why.err.text, word);
+}
+
+static bool always(void *ctx) {
+    (void)ctx;
+    return true;
+}
+
+static void test_refusals_have_a_place_and_a_sentence(void **state) {
+    (void)state;
+    struct rig r;
+    rig_open(&r, "cpu");
+    expect_refusal(&r, GRAMMAR_SCHEMA, "{\"properties\":{\"a\":{\"pattern\":\"(\"}}}",
+                   "#/properties/a", "parenthesis");
+    expect_refusal(&r, GRAMMAR_SCHEMA, "false", "", "no text");
+    const struct grammar_source source = {
+        .kind = GRAMMAR_SCHEMA, .text = STR(SCHEMA), .cancelled = always};
+    struct grammar_refusal why;
+    struct answer_grammar *g = NULL;
+    assert_int_equal(grammars_compile(r.s.grammars, &source, &g, &why), ST_CANCELLED);
+    assert_int_equal(grammar_notation(STR("root ::= \"a\"")), GRAMMAR_GBNF);
+    assert_int_equal(grammar_notation(STR("start: \"a\"")), GRAMMAR_LARK);
+    rig_close(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_answers_are_texts_of_their_grammars_at_depth_0_and_1),
+        cmocka_unit_test(test_a_grammar_that_is_shared_gives_the_same_answers),
+        cmocka_unit_test(test_a_text_that_nothing_follows_ends_the_answer),
+        cmocka_unit_test(test_an_answer_that_is_cut_says_length),
+        cmocka_unit_test(test_a_bias_that_forbids_every_way_on_is_explained),
+        cmocka_unit_test(test_refusals_have_a_place_and_a_sentence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
