@@ -180,7 +180,7 @@ static enum status one_token(struct walk *w, uint32_t token, struct str bytes) {
     TRY(durations_add(w->masks, clock_fine_ns() - start));
     bool is_allowed = w->tokens->mask[token >> 6] >> (token & 63) & 1;
     bool fits = matcher_accept(&w->matcher, bytes, &accepted);
-    TRY(grammar_status(w->matcher.grammar, w->err));
+    TRY(matcher_status(&w->matcher, w->err));
     w->out->accepted = fits;
     w->out->rejected_at += accepted;
     if (is_allowed == fits) return ST_OK;

@@ -55,6 +55,7 @@ void *budget_zalloc(struct budget *b, size_t count, size_t element_bytes) {
 bool budget_tick(struct budget *b) {
     if (b->status != ST_OK) return false;
     if (++b->ticks % TICKS_PER_LOOK) return true;
+    if (b->ticks_max && b->ticks > b->ticks_max) return budget_spend_out(b, "work");
     if (b->cancelled && b->cancelled(b->cancelled_ctx)) return fail(b, ST_CANCELLED);
     if (b->clock && clock_now(b->clock) > b->deadline_us) return budget_spend_out(b, "time");
     return true;

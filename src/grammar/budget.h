@@ -25,8 +25,9 @@ struct budget {
     bool (*cancelled)(void *ctx); /* may be NULL; true: the client has left */
     void *cancelled_ctx;
     uint32_t ticks;     /* calls of budget_tick */
+    uint32_t ticks_max; /* 0: none; `ticks` is set to 0 before each use of a matcher */
     enum status status; /* ST_OK, ST_FULL (a limit), ST_NOMEM or ST_CANCELLED */
-    const char *limit;  /* ST_FULL: "time", "states" or "bytes" */
+    const char *limit;  /* ST_FULL: "time", "states", "work" or "bytes" */
 };
 
 /* Grow an array to hold `count` elements; doubles its capacity. false: the account has failed and

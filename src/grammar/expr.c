@@ -41,19 +41,24 @@ static bool same(const struct expr_pool *p, const struct expr *x, const struct e
     return x->a == y->a && x->c == y->c && x->d == y->d;
 }
 
+void expr_index(struct expr_pool *p) {
+    memset(p->slots, 0, p->slot_count * sizeof(*p->slots));
+    for (uint32_t i = 0; i < p->count; i++) {
+        uint32_t at = (uint32_t)hash_of(p, &p->exprs[i]) & (p->slot_count - 1);
+        while (p->slots[at]) at = (at + 1) & (p->slot_count - 1);
+        p->slots[at] = i + 1;
+    }
+}
+
 static bool grow_slots(struct expr_pool *p) {
     uint32_t wanted = p->slot_count ? p->slot_count * 2 : SLOTS_FIRST;
     uint32_t *slots = budget_zalloc(p->budget, wanted, sizeof(*slots));
     if (!slots) return false;
-    for (uint32_t i = 0; i < p->count; i++) {
-        uint32_t at = (uint32_t)hash_of(p, &p->exprs[i]) & (wanted - 1);
-        while (slots[at]) at = (at + 1) & (wanted - 1);
-        slots[at] = i + 1;
-    }
     p->budget->bytes -= p->slot_count * sizeof(*slots);
     mem_free(p->slots);
     p->slots = slots;
     p->slot_count = wanted;
+    expr_index(p);
     return true;
 }
 

@@ -43,6 +43,11 @@ struct expr_pool *expr_pool_create(struct budget *budget); /* NULL: the budget h
 void expr_pool_destroy(struct expr_pool *p);               /* NULL is fine */
 uint32_t expr_count(const struct expr_pool *p);
 
+/* Forget all known steps, and the expressions from number `first` on that neither map[number] != 0
+ * nor a kept one needs. The others move to the front in their order; map[old] becomes the number
+ * of each. */
+void expr_pool_collect(struct expr_pool *p, uint32_t first, uint32_t *map);
+
 expr_id expr_bytes(struct expr_pool *p, const struct byte_set *set);
 expr_id expr_range(struct expr_pool *p, uint8_t low, uint8_t high);
 expr_id expr_literal(struct expr_pool *p, struct str text);

@@ -46,6 +46,8 @@ struct expr_pool {
 
 /* The expression of these fields: a known one or a new one. */
 expr_id expr_intern(struct expr_pool *p, struct expr e);
+/* Fill the hash table again. */
+void expr_index(struct expr_pool *p);
 expr_id expr_multiple_at(struct expr_pool *p, struct expr e); /* EX_MULTIPLE with its state */
 
 #endif

@@ -15,6 +15,7 @@ enum {
     DEFAULT_TIME_US = 2000000,
     DEFAULT_BYTES = 64 << 20,
     DEFAULT_STATES = 1 << 20,
+    MATCH_TICKS_MAX = 1 << 23, /* of one use of a matcher: about a second */
     CHOICES_MAX = 1000000,
 };
 
@@ -29,14 +30,14 @@ enum status refuse(struct compiler *c, const char *path, const char *fmt, ...) {
     return err_set(&c->why->err, ST_BAD, "%s", text);
 }
 
-static enum status budget_sentence(const struct budget *b, struct err *err) {
-    if (b->status == ST_NOMEM) return err_set(err, ST_NOMEM, "grammar: out of memory");
-    if (b->status == ST_CANCELLED) return err_set(err, ST_CANCELLED, "grammar: cancelled");
-    if (b->status != ST_FULL) return ST_OK;
+static enum status failure(enum status st, const char *limit, struct err *err) {
+    if (st == ST_NOMEM) return err_set(err, ST_NOMEM, "grammar: out of memory");
+    if (st == ST_CANCELLED) return err_set(err, ST_CANCELLED, "grammar: cancelled");
+    if (st != ST_FULL) return ST_OK;
     return err_set(err, ST_FULL,
                    "grammar: more %s than its budget allows; simplify the schema or grammar, or "
                    "raise the limit",
-                   b->limit);
+                   limit);
 }
 
 static struct budget budget_of(const struct grammar_options *o) {
@@ -74,6 +75,7 @@ enum status grammar_compile(struct str source, const struct grammar_options *opt
     *why = (struct grammar_refusal){0};
     struct grammar *g = mem_zalloc(sizeof(*g));
     if (!g) return err_set(&why->err, ST_NOMEM, "grammar: out of memory");
+    pthread_mutex_init(&g->lock, NULL);
     g->budget = budget_of(options);
     struct compiler c = {.g = g, .whitespace = options->whitespace, .why = why};
     enum status st = ST_OK;
@@ -88,9 +90,10 @@ enum status grammar_compile(struct str source, const struct grammar_options *opt
         g->budget.status = st; /* of a buffer */
         g->budget.limit = "bytes";
     }
-    if (g->budget.status != ST_OK) st = budget_sentence(&g->budget, &why->err);
+    if (g->budget.status != ST_OK) st = failure(g->budget.status, g->budget.limit, &why->err);
     g->budget.clock = NULL; /* the time is that of compiling only */
     g->budget.cancelled = NULL;
+    g->budget.ticks_max = MATCH_TICKS_MAX;
     if (st == ST_OK)
         *out = g;
     else
@@ -103,15 +106,28 @@ void grammar_destroy(struct grammar *g) {
     tables_deinit(&g->tables);
     rules_deinit(&g->rules);
     expr_pool_destroy(g->exprs);
+    pthread_mutex_destroy(&g->lock);
     mem_free(g);
 }
 
 bool grammar_is_empty(const struct grammar *g) { return g->first == 0; }
-uint32_t grammar_states(const struct grammar *g) { return g->tables.state_count; }
-size_t grammar_bytes(const struct grammar *g) { return g->budget.bytes; }
 
-enum status grammar_status(const struct grammar *g, struct err *err) {
-    return budget_sentence(&g->budget, err);
+uint32_t grammar_states(struct grammar *g) {
+    pthread_mutex_lock(&g->lock);
+    uint32_t states = g->tables.state_count;
+    pthread_mutex_unlock(&g->lock);
+    return states;
+}
+
+size_t grammar_bytes(struct grammar *g) {
+    pthread_mutex_lock(&g->lock);
+    size_t bytes = g->budget.bytes;
+    pthread_mutex_unlock(&g->lock);
+    return bytes;
+}
+
+enum status matcher_status(const struct matcher *m, struct err *err) {
+    return failure(m->status, "states, bytes or work for the next token", err);
 }
 
 enum status compile_choice(struct compiler *c, struct str source) {

@@ -9,10 +9,13 @@
  *                                            tokens --vocabulary_create--> matcher_mask
  *
  * A source is kept exactly or refused; nothing in it is ignored. Compiling and matching charge one
- * budget; what would pass it fails with a sentence, and only this grammar is affected.
+ * budget. Compiling that would pass it fails with a sentence. Matching first forgets what it can
+ * compute again; a matcher fails only if its own next step passes the budget.
  *
- * Lifetime: create, use, destroy; matchers end before their grammar. Thread: one at a time per
- * grammar, since matching extends its tables. A vocabulary may be shared between threads.
+ * Requests take their grammars from a cache (grammar/grammar_cache.h), which shares them.
+ *
+ * Lifetime: create, use, destroy; matchers end before their grammar. Thread: any; a grammar has a
+ * mutex, so its matchers may be used by different threads, each matcher by one at a time.
  */
 #ifndef GRAMMAR_GRAMMAR_H
 #define GRAMMAR_GRAMMAR_H
@@ -64,21 +67,22 @@ enum status grammar_compile(struct str source, const struct grammar_options *opt
 void grammar_destroy(struct grammar *g); /* NULL is fine */
 
 bool grammar_is_empty(const struct grammar *g); /* no text satisfies it */
-uint32_t grammar_states(const struct grammar *g);
-size_t grammar_bytes(const struct grammar *g);
+uint32_t grammar_states(struct grammar *g);
+size_t grammar_bytes(struct grammar *g);
 
 /* A position; a value, 16 bytes. Copies are positions of their own and cost nothing, so a caller
  * that may have to go back keeps one for each token. */
 struct matcher {
     struct grammar *grammar;
     uint32_t state;
+    enum status status; /* ST_OK, or why it has failed; see matcher_status */
 };
 
 struct matcher matcher_init(struct grammar *g);
 
 /* Advance by `bytes`. False: they cannot follow here; the matcher is unchanged and *accepted, if
  * not NULL, says how many bytes could. After a failure of the budget nothing can follow; see
- * grammar_status. */
+ * matcher_status. */
 bool matcher_accept(struct matcher *m, struct str bytes, size_t *accepted);
 bool matcher_is_complete(const struct matcher *m); /* the text may end here */
 
@@ -91,11 +95,13 @@ size_t matcher_forced(const struct matcher *m, char *out, size_t max);
 
 /* Set bit `id` of `allowed` (vocabulary_words words of 64 bits) for each token that may follow, and
  * clear the others. Tokens without bytes, among them all ends, are never allowed: the caller adds
- * the end where matcher_is_complete. On a failure of the budget nothing is allowed. */
+ * the end where matcher_is_complete. On a failure of the budget nothing is allowed; see
+ * matcher_status. */
 void matcher_mask(struct matcher *m, const struct vocabulary *v, uint64_t *allowed);
 
-/* ST_OK, or why matching has failed since: ST_FULL or ST_NOMEM, with a sentence. */
-enum status grammar_status(const struct grammar *g, struct err *err);
+/* ST_OK, or why this matcher has failed: ST_FULL or ST_NOMEM, with a sentence. Other matchers of
+ * the grammar go on. */
+enum status matcher_status(const struct matcher *m, struct err *err);
 
 /* The bytes of each token, by id; empty ones are special tokens. The table is copied. */
 enum status vocabulary_create(const struct str *tokens, uint32_t count, struct vocabulary **out);

@@ -2,6 +2,8 @@
 #ifndef GRAMMAR_GRAMMAR_INT_H
 #define GRAMMAR_GRAMMAR_INT_H
 
+#include <pthread.h>
+
 #include "grammar/budget.h"
 #include "grammar/expr.h"
 #include "grammar/grammar.h"
@@ -21,10 +23,13 @@ struct stack_entry {
 
 /* A set of threads. State 0 is the dead one: nothing can follow, and the text is not whole. */
 struct state {
-    uint32_t start, count; /* in `threads`, sorted */
+    uint32_t start, count; /* in `threads`, sorted; of a free one `start` is the next free one */
     bool complete;         /* the text may end here */
-    uint32_t *row;         /* the state after each byte; NULL before it is asked for */
-    uint64_t *mask;        /* of mask_vocabulary, or NULL */
+    bool is_free;          /* the number is not in use */
+    bool held;             /* a matcher of lease `held_at` or an earlier one may be here */
+    uint64_t held_at;
+    uint32_t *row;  /* the state after each byte; NULL before it is asked for */
+    uint64_t *mask; /* of mask_vocabulary, or NULL */
 };
 
 /* A hash table of numbers that are stored elsewhere: 1 + number, 0 free. */
@@ -39,6 +44,7 @@ struct tables {
     struct number_table stack_table;
     struct state *states;
     uint32_t state_count, state_cap;
+    uint32_t free_first; /* 0: none */
     struct number_table state_table;
     struct thread_at *threads;
     uint32_t thread_count, thread_cap;
@@ -51,14 +57,18 @@ struct tables {
     bool complete;
     const struct vocabulary *mask_vocabulary;
     size_t mask_bytes; /* of all remembered masks */
+    size_t collect_at; /* bytes of the budget from which states are forgotten */
 };
 
 struct grammar {
+    pthread_mutex_t lock; /* of everything that changes after compiling */
     struct budget budget;
+    uint64_t lease_last, lease_oldest; /* of those that use it; see grammar_cache.c */
     struct expr_pool *exprs;
     struct rules rules;
     rule_id root;
-    uint32_t first; /* the state before the first byte */
+    uint32_t first;          /* the state before the first byte */
+    uint32_t compiled_exprs; /* expressions that the rules may need */
     expr_id
         text_chars[2]; /* one character of a JSON string, by its two spellings; EXPR_NONE: none */
     struct tables tables;
@@ -86,6 +96,13 @@ enum status compile_lark(struct compiler *c, struct str source);
 /* Make the first state; afterwards the tables grow by themselves. */
 void tables_start(struct grammar *g);
 void tables_deinit(struct tables *t);
+/* A matcher is in this state: it is kept while a lease of now lasts. */
+void state_hold(struct grammar *g, uint32_t state);
+/* Forget rows, masks, and the states, stacks and expressions that no matcher can need. Numbers of
+ * the states that are kept do not change. */
+void tables_collect(struct grammar *g);
+/* Fill an empty table again with the numbers that are in use. */
+void tables_index(struct grammar *g);
 /* The states after each byte; NULL when the budget has failed. */
 const uint32_t *state_row(struct grammar *g, uint32_t state);
 

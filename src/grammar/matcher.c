@@ -2,7 +2,8 @@
  *
  * A mask is one walk over the tree of tokens, in which the state at each depth is known. Inside a
  * JSON string that may go on, plain text is allowed without a walk (grammar/vocabulary.h). A mask
- * is remembered with its state, as far as the budget allows: half of its bytes at most.
+ * is remembered with its state. When the tables have grown to most of the budget, everything that
+ * no matcher needs is forgotten (grammar/collect.c).
  */
 #include <string.h>
 
@@ -16,26 +17,78 @@ struct matcher matcher_init(struct grammar *g) {
     return (struct matcher){.grammar = g, .state = g->first};
 }
 
-bool matcher_accept(struct matcher *m, struct str bytes, size_t *accepted) {
-    uint32_t state = m->state;
+/* Every use of a matcher lies between begin and end. */
+static struct grammar *begin(const struct matcher *m) {
+    struct grammar *g = m->grammar;
+    pthread_mutex_lock(&g->lock);
+    g->budget.ticks = 0;
+    const struct tables *t = &g->tables;
+    if (g->budget.bytes > t->collect_at || t->mask_bytes > g->budget.bytes_max / 2)
+        tables_collect(g);
+    return g;
+}
+
+static void end(struct grammar *g) { pthread_mutex_unlock(&g->lock); }
+
+/* The budget has failed: forget what can be forgotten. True: try once more. */
+static bool make_room(struct grammar *g) {
+    if (g->budget.status != ST_FULL) return false;
+    g->budget.status = ST_OK;
+    tables_collect(g);
+    return g->budget.status == ST_OK;
+}
+
+/* It has failed again: that is the matcher's fault, and the others go on. */
+static void give_up(struct grammar *g, struct matcher *m) {
+    m->status = g->budget.status;
+    g->budget.status = ST_OK;
+}
+
+/* Returns how many bytes could follow. */
+static size_t advance(struct grammar *g, uint32_t *state, struct str bytes) {
     size_t i = 0;
     for (; i < bytes.len; i++) {
-        const uint32_t *row = state_row(m->grammar, state);
+        const uint32_t *row = state_row(g, *state);
         if (!row || row[(uint8_t)bytes.ptr[i]] == 0) break;
-        state = row[(uint8_t)bytes.ptr[i]];
+        *state = row[(uint8_t)bytes.ptr[i]];
     }
-    if (accepted) *accepted = i;
-    if (i < bytes.len) return false;
-    m->state = state;
-    return true;
+    return i;
+}
+
+bool matcher_accept(struct matcher *m, struct str bytes, size_t *accepted) {
+    struct grammar *g = begin(m);
+    uint32_t state = m->state;
+    size_t count = advance(g, &state, bytes);
+    if (g->budget.status != ST_OK && make_room(g)) {
+        state = m->state;
+        count = advance(g, &state, bytes);
+    }
+    if (g->budget.status != ST_OK) {
+        give_up(g, m);
+        count = 0;
+    }
+    bool fits = count == bytes.len && m->status == ST_OK;
+    if (fits) {
+        m->state = state;
+        state_hold(g, state);
+    }
+    end(g);
+    if (accepted) *accepted = count;
+    return fits;
 }
 
 bool matcher_is_complete(const struct matcher *m) {
-    return m->grammar->tables.states[m->state].complete;
+    struct grammar *g = begin(m);
+    bool complete = g->tables.states[m->state].complete;
+    end(g);
+    return complete;
 }
 
 bool matcher_may_continue(const struct matcher *m) {
-    return m->grammar->tables.states[m->state].count > 0;
+    struct grammar *g = begin(m);
+    bool more = g->tables.states[m->state].count > 0;
+    end(g);
+    return more;
 }
 
 /* The only byte that may follow, or -1. */
@@ -50,9 +103,7 @@ static int only_byte(struct grammar *g, uint32_t state) {
     return only;
 }
 
-size_t matcher_forced(const struct matcher *m, char *out, size_t max) {
-    struct grammar *g = m->grammar;
-    uint32_t state = m->state;
+static size_t forced(struct grammar *g, uint32_t state, char *out, size_t max) {
     size_t len = 0;
     while (len < max && !g->tables.states[state].complete) {
         int byte = only_byte(g, state);
@@ -60,6 +111,19 @@ size_t matcher_forced(const struct matcher *m, char *out, size_t max) {
         out[len++] = (char)byte;
         state = g->tables.states[state].row[byte];
     }
+    return len;
+}
+
+size_t matcher_forced(const struct matcher *m, char *out, size_t max) {
+    struct grammar *g = begin(m);
+    size_t len = forced(g, m->state, out, max);
+    if (g->budget.status != ST_OK && make_room(g)) len = forced(g, m->state, out, max);
+    if (g->budget.status != ST_OK) { /* nothing is known to be forced */
+        struct matcher failed = *m;
+        give_up(g, &failed);
+        len = 0;
+    }
+    end(g);
     return len;
 }
 
@@ -111,8 +175,7 @@ static void remember(struct grammar *g, uint32_t state, const struct vocabulary 
     struct tables *t = &g->tables;
     size_t bytes = vocabulary_words(v) * sizeof(*mask);
     if (!t->mask_vocabulary) t->mask_vocabulary = v;
-    if (t->mask_vocabulary != v || t->mask_bytes + bytes > g->budget.bytes_max / 2) return;
-    if (bytes > g->budget.bytes_max - g->budget.bytes) return;
+    if (t->mask_vocabulary != v || bytes > g->budget.bytes_max - g->budget.bytes) return;
     uint64_t *copy = mem_alloc(bytes);
     if (!copy) return;
     memcpy(copy, mask, bytes);
@@ -121,21 +184,32 @@ static void remember(struct grammar *g, uint32_t state, const struct vocabulary 
     g->budget.bytes += bytes;
 }
 
-void matcher_mask(struct matcher *m, const struct vocabulary *v, uint64_t *allowed) {
-    struct grammar *g = m->grammar;
+/* false: the budget has failed, and nothing is allowed. */
+static bool compute_mask(struct grammar *g, uint32_t state, const struct vocabulary *v,
+                         uint64_t *allowed) {
     size_t bytes = vocabulary_words(v) * sizeof(*allowed);
-    const uint64_t *known = g->tables.states[m->state].mask;
-    if (known && g->tables.mask_vocabulary == v) {
-        memcpy(allowed, known, bytes);
-        return;
-    }
-    bool has_text = v->text_chars_max > 0 && reads_text(g, m->state, v);
+    bool has_text = v->text_chars_max > 0 && reads_text(g, state, v);
     if (has_text)
         memcpy(allowed, v->text, bytes);
     else
         memset(allowed, 0, bytes);
-    if (walk(g, m->state, v, has_text ? &v->rest : &v->all, allowed))
-        remember(g, m->state, v, allowed);
-    else
-        memset(allowed, 0, bytes);
+    if (walk(g, state, v, has_text ? &v->rest : &v->all, allowed)) return true;
+    memset(allowed, 0, bytes);
+    return false;
+}
+
+void matcher_mask(struct matcher *m, const struct vocabulary *v, uint64_t *allowed) {
+    struct grammar *g = begin(m);
+    const uint64_t *known = g->tables.states[m->state].mask;
+    if (known && g->tables.mask_vocabulary == v) {
+        memcpy(allowed, known, vocabulary_words(v) * sizeof(*allowed));
+    } else {
+        bool done = compute_mask(g, m->state, v, allowed);
+        if (!done && make_room(g)) done = compute_mask(g, m->state, v, allowed);
+        if (done)
+            remember(g, m->state, v, allowed);
+        else
+            give_up(g, m);
+    }
+    end(g);
 }

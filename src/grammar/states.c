@@ -174,6 +174,24 @@ static bool same_state(const struct tables *t, const struct state *s) {
             memcmp(t->threads + s->start, t->building, s->count * sizeof(*t->threads)) == 0);
 }
 
+/* A number for a new state; 0 also where the budget has failed. */
+static uint32_t new_number(struct grammar *g) {
+    struct tables *t = &g->tables;
+    if (t->free_first) {
+        uint32_t state = t->free_first;
+        t->free_first = t->states[state].start;
+        return state;
+    }
+    if (t->state_count >= g->budget.states_max) {
+        budget_spend_out(&g->budget, "states");
+        return 0;
+    }
+    if (!budget_grow(&g->budget, (void **)&t->states, &t->state_cap, t->state_count + 1,
+                     sizeof(*t->states)))
+        return 0;
+    return t->state_count++;
+}
+
 /* The number of the state that was built; a known one or a new one. */
 static uint32_t intern_state(struct grammar *g) {
     struct tables *t = &g->tables;
@@ -184,23 +202,19 @@ static uint32_t intern_state(struct grammar *g) {
     uint32_t at = (uint32_t)threads_hash(t->building, t->building_count, t->complete) & mask;
     for (; n->slots[at]; at = (at + 1) & mask)
         if (same_state(t, &t->states[n->slots[at] - 1])) return n->slots[at] - 1;
-    if (t->state_count >= g->budget.states_max) {
-        budget_spend_out(&g->budget, "states");
-        return 0;
-    }
-    if (!budget_grow(&g->budget, (void **)&t->states, &t->state_cap, t->state_count + 1,
-                     sizeof(*t->states)) ||
-        !budget_grow(&g->budget, (void **)&t->threads, &t->thread_cap,
+    if (!budget_grow(&g->budget, (void **)&t->threads, &t->thread_cap,
                      t->thread_count + t->building_count, sizeof(*t->threads)))
         return 0;
-    t->states[t->state_count] = (struct state){
+    uint32_t state = new_number(g);
+    if (g->budget.status != ST_OK) return 0;
+    t->states[state] = (struct state){
         .start = t->thread_count, .count = t->building_count, .complete = t->complete};
     if (t->building_count)
         memcpy(t->threads + t->thread_count, t->building, t->building_count * sizeof(*t->threads));
     t->thread_count += t->building_count;
     n->used++;
-    n->slots[at] = ++t->state_count;
-    return t->state_count - 1;
+    n->slots[at] = state + 1;
+    return state;
 }
 
 static void begin_state(struct tables *t) {
@@ -218,10 +232,18 @@ void tables_start(struct grammar *g) {
     follow(g, g->root, 0);
     follow_all(g);
     g->first = intern_state(g);
+    g->compiled_exprs = expr_count(g->exprs);
+    t->collect_at = g->budget.bytes_max / 4 * 3;
+}
+
+void state_hold(struct grammar *g, uint32_t state) {
+    g->tables.states[state].held = true;
+    g->tables.states[state].held_at = g->lease_last;
 }
 
 static uint32_t step(struct grammar *g, uint32_t state, uint8_t byte) {
     struct tables *t = &g->tables;
+    budget_tick(&g->budget);
     begin_state(t);
     const uint32_t start = t->states[state].start, count = t->states[state].count;
     for (uint32_t i = 0; i < count; i++) {
@@ -243,8 +265,32 @@ const uint32_t *state_row(struct grammar *g, uint32_t state) {
         expr_mark_classes(g->exprs, t->threads[t->states[state].start + i].expr, &marks);
     for (uint32_t b = 0; b < 256; b++)
         row[b] = byte_set_has(&marks, (uint8_t)b) ? step(g, state, (uint8_t)b) : row[b - 1];
-    t->states[state].row = row; /* also after a failure, so that tables_deinit frees it */
-    return g->budget.status == ST_OK ? row : NULL;
+    if (g->budget.status != ST_OK) {
+        g->budget.bytes -= 256 * sizeof(*row);
+        mem_free(row);
+        return NULL;
+    }
+    t->states[state].row = row;
+    return row;
+}
+
+static void index_numbers(struct tables *t, struct number_table *n, uint32_t first,
+                          uint32_t count) {
+    if (n->slots) memset(n->slots, 0, n->slot_count * sizeof(*n->slots));
+    n->used = 0;
+    for (uint32_t i = first; i < count; i++) {
+        if (n == &t->state_table && t->states[i].is_free) continue;
+        uint32_t at = (uint32_t)item_hash(t, n, i) & (n->slot_count - 1);
+        while (n->slots[at]) at = (at + 1) & (n->slot_count - 1);
+        n->slots[at] = i + 1;
+        n->used++;
+    }
+}
+
+void tables_index(struct grammar *g) {
+    struct tables *t = &g->tables;
+    index_numbers(t, &t->stack_table, 1, t->stack_count);
+    index_numbers(t, &t->state_table, 0, t->state_count);
 }
 
 void tables_deinit(struct tables *t) {

@@ -46,7 +46,7 @@ static enum status round_trip(size_t row, struct err *err) {
         struct matcher m = matcher_init(g);
         matcher_mask(&m, v, mask);
         matcher_accept(&m, str_of(rows[row].text), NULL);
-        st = grammar_status(g, err);
+        st = matcher_status(&m, err);
     }
     vocabulary_destroy(v);
     grammar_destroy(g);

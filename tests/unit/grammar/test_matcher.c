@@ -179,23 +179,44 @@ static void test_compiling_keeps_to_its_budget(void **state) {
     buf_deinit(&source);
 }
 
-static void test_matching_keeps_to_its_budget(void **state) {
+static void test_matching_forgets_before_it_fails(void **state) {
+    (void)state;
+    const struct grammar_options options = {.kind = GRAMMAR_REGEX, .bytes_max = 600000};
+    struct grammar *g = NULL;
+    struct grammar_refusal why;
+    /* Each of the last 40 characters is to be remembered: far more states than fit. */
+    assert_int_equal(grammar_compile(STR("(a|b)*a(a|b){40}"), &options, &g, &why), ST_OK);
+    struct matcher m = matcher_init(g);
+    uint32_t bits = 12345;
+    for (int i = 0; i < 2000; i++) {
+        bits = bits * 1664525 + 1013904223;
+        assert_true(matcher_accept(&m, bits >> 31 ? STR("a") : STR("b"), NULL));
+        assert_true(grammar_bytes(g) <= options.bytes_max);
+    }
+    assert_int_equal(matcher_status(&m, NULL), ST_OK);
+    grammar_destroy(g);
+}
+
+static void test_a_step_past_the_budget_fails_one_matcher(void **state) {
     (void)state;
     const struct grammar_options options = {.kind = GRAMMAR_REGEX, .states_max = 300};
     struct grammar *g = NULL;
     struct grammar_refusal why;
     struct err err = {0};
-    /* Each of the last 40 characters is to be remembered: far more states than allowed. */
-    assert_int_equal(grammar_compile(STR("(a|b)*a(a|b){40}"), &options, &g, &why), ST_OK);
-    struct matcher m = matcher_init(g);
+    assert_int_equal(grammar_compile(STR("x*|(a|b)*a(a|b){40}"), &options, &g, &why), ST_OK);
+    struct matcher m = matcher_init(g), other = m;
+    char text[5000];
     uint32_t bits = 12345;
-    for (int i = 0; i < 5000 && grammar_status(g, NULL) == ST_OK; i++) {
+    for (size_t i = 0; i < sizeof(text); i++) {
         bits = bits * 1664525 + 1013904223;
-        matcher_accept(&m, bits >> 31 ? STR("a") : STR("b"), NULL);
+        text[i] = bits >> 31 ? 'a' : 'b';
     }
-    assert_int_equal(grammar_status(g, &err), ST_FULL);
+    assert_false(matcher_accept(&m, (struct str){text, sizeof(text)}, NULL));
+    assert_int_equal(matcher_status(&m, &err), ST_FULL);
     assert_true(err.text[0] != 0);
-    assert_false(matcher_accept(&m, STR("a"), NULL) && matcher_accept(&m, STR("b"), NULL));
+    assert_false(matcher_accept(&m, STR("a"), NULL));
+    assert_true(matcher_accept(&other, STR("xxx"), NULL));
+    assert_int_equal(matcher_status(&other, NULL), ST_OK);
     grammar_destroy(g);
 }
 
@@ -208,7 +229,8 @@ int main(void) {
         cmocka_unit_test(test_a_rejected_text_leaves_the_matcher),
         cmocka_unit_test(test_an_unsatisfiable_schema_is_empty),
         cmocka_unit_test(test_compiling_keeps_to_its_budget),
-        cmocka_unit_test(test_matching_keeps_to_its_budget),
+        cmocka_unit_test(test_matching_forgets_before_it_fails),
+        cmocka_unit_test(test_a_step_past_the_budget_fails_one_matcher),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

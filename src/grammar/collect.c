@@ -1,0 +1,106 @@
+/* grammar/collect.c - forgetting what no matcher needs, so that a grammar in use stays within its
+ * budget however many answers it serves.
+ *
+ * Rows and masks can be computed again and are always forgotten. A state is kept if a matcher may
+ * be in it; with it the stacks and expressions of its threads. States keep their numbers, because
+ * matchers know them. Stacks and expressions move to the front in their order, so that sorted lists
+ * of them stay sorted.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "grammar/grammar_int.h"
+
+enum { ROW_STATES = 256 };
+
+static bool is_needed(const struct grammar *g, uint32_t state) {
+    const struct state *s = &g->tables.states[state];
+    return state == 0 || state == g->first || (s->held && s->held_at >= g->lease_oldest);
+}
+
+static void forget_row(struct grammar *g, struct state *s) {
+    if (s->row) g->budget.bytes -= ROW_STATES * sizeof(*s->row);
+    mem_free(s->row);
+    mem_free(s->mask);
+    s->row = NULL;
+    s->mask = NULL;
+}
+
+/* Frees the states that are not needed. Returns how many threads the others have. */
+static uint32_t forget_states(struct grammar *g) {
+    struct tables *t = &g->tables;
+    uint32_t threads = 0;
+    for (uint32_t i = 0; i < t->state_count; i++) {
+        struct state *s = &t->states[i];
+        if (s->is_free) continue;
+        forget_row(g, s);
+        if (is_needed(g, i)) {
+            threads += s->count;
+            continue;
+        }
+        *s = (struct state){.start = t->free_first, .is_free = true};
+        t->free_first = i;
+    }
+    g->budget.bytes -= t->mask_bytes;
+    t->mask_bytes = 0;
+    return threads;
+}
+
+/* Copies the threads that are needed to `to` and notes their stacks and expressions. */
+static void move_threads(struct grammar *g, struct thread_at *to, uint32_t *stacks,
+                         uint32_t *exprs) {
+    struct tables *t = &g->tables;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < t->state_count; i++) {
+        struct state *s = &t->states[i];
+        if (s->is_free) continue;
+        if (s->count) memcpy(to + count, t->threads + s->start, s->count * sizeof(*to));
+        s->start = count;
+        count += s->count;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        stacks[to[i].stack] = 1;
+        exprs[to[i].expr] = 1;
+    }
+}
+
+/* Moves the noted stacks and those below them to the front; map[old] becomes the new number. What
+ * is below a stack has a smaller number. */
+static void move_stacks(struct tables *t, uint32_t *map) {
+    for (uint32_t i = t->stack_count - 1; i > 0; i--)
+        if (map[i]) map[t->stacks[i].below] = 1;
+    uint32_t kept = 1;
+    map[0] = 0;
+    for (uint32_t i = 1; i < t->stack_count; i++) {
+        if (!map[i]) continue;
+        t->stacks[kept] = (struct stack_entry){t->stacks[i].rule, map[t->stacks[i].below]};
+        map[i] = kept++;
+    }
+    t->stack_count = kept;
+}
+
+/* Without memory for the move everything stays as it is. */
+void tables_collect(struct grammar *g) {
+    struct tables *t = &g->tables;
+    struct thread_at *threads = mem_alloc_array(t->thread_cap, sizeof(*threads));
+    uint32_t *stacks = mem_zalloc_array(t->stack_count, sizeof(*stacks));
+    uint32_t *exprs = mem_zalloc_array(expr_count(g->exprs), sizeof(*exprs));
+    if (threads && stacks && exprs) {
+        const uint32_t count = forget_states(g);
+        move_threads(g, threads, stacks, exprs);
+        move_stacks(t, stacks);
+        expr_pool_collect(g->exprs, g->compiled_exprs, exprs);
+        for (uint32_t i = 0; i < count; i++)
+            threads[i] = (struct thread_at){exprs[threads[i].expr], stacks[threads[i].stack]};
+        struct thread_at *old = t->threads;
+        t->threads = threads;
+        threads = old;
+        t->thread_count = count;
+        tables_index(g);
+    }
+    mem_free(threads);
+    mem_free(stacks);
+    mem_free(exprs);
+    const size_t most = g->budget.bytes_max, next = g->budget.bytes + most / 8;
+    t->collect_at = next > most / 4 * 3 ? next : most / 4 * 3;
+}
