@@ -126,8 +126,17 @@ size_t grammar_bytes(struct grammar *g) {
     return bytes;
 }
 
+static const char of_a_token[] = "states, bytes or work for the next token";
+
 enum status matcher_status(const struct matcher *m, struct err *err) {
-    return failure(m->status, "states, bytes or work for the next token", err);
+    return failure(m->status, of_a_token, err);
+}
+
+enum status grammar_status(struct grammar *g, struct err *err) {
+    pthread_mutex_lock(&g->lock);
+    enum status st = g->failed;
+    pthread_mutex_unlock(&g->lock);
+    return failure(st, of_a_token, err);
 }
 
 enum status compile_choice(struct compiler *c, struct str source) {

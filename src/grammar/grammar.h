@@ -102,6 +102,8 @@ void matcher_mask(struct matcher *m, const struct vocabulary *v, uint64_t *allow
 /* ST_OK, or why this matcher has failed: ST_FULL or ST_NOMEM, with a sentence. Other matchers of
  * the grammar go on. */
 enum status matcher_status(const struct matcher *m, struct err *err);
+/* The same of the last matcher of this grammar that has failed. */
+enum status grammar_status(struct grammar *g, struct err *err);
 
 /* The bytes of each token, by id; empty ones are special tokens. The table is copied. */
 enum status vocabulary_create(const struct str *tokens, uint32_t count, struct vocabulary **out);

@@ -63,6 +63,7 @@ struct tables {
 struct grammar {
     pthread_mutex_t lock; /* of everything that changes after compiling */
     struct budget budget;
+    enum status failed;                /* of the last matcher that has failed */
     uint64_t lease_last, lease_oldest; /* of those that use it; see grammar_cache.c */
     struct expr_pool *exprs;
     struct rules rules;

@@ -40,7 +40,7 @@ static bool make_room(struct grammar *g) {
 
 /* It has failed again: that is the matcher's fault, and the others go on. */
 static void give_up(struct grammar *g, struct matcher *m) {
-    m->status = g->budget.status;
+    g->failed = m->status = g->budget.status;
     g->budget.status = ST_OK;
 }
 
