@@ -33,11 +33,10 @@
 enum {
     HELD_MAX = CONN_HELD_BYTES + 2 * READ_BUFFER_BYTES, /* one more read, and as much to spare */
     TRIM_BYTES = 4 << 20, /* a smaller peak stays with the C library */
-    TRIM_EVERY_MS = 2000,
+    TRIM_AFTER_MS = 2000,
     CONN_BYTES = 16384,            /* of a connection, as far as trim() counts it */
     SHARED_KEEP_BYTES = 256 << 10, /* a larger shared buffer is freed after use */
-    TURN_NS =
-        5000000, /* after which input is deferred, and deferred calls wait for the next turn */
+    TURN_NS = 1000000, /* of input, and of deferred calls, before the loop looks for events */
     SWEEP_MS_MIN = 5,
     SWEEP_MS_MAX = 500,
 };
@@ -118,18 +117,42 @@ static void deadline_passed(struct conn *c, enum wait_kind kind) {
     }
 }
 
-/* After a peak of what clients held, its memory goes back to the system. That takes 0.1 ms for a
- * megabyte, and in another thread too it would stop every malloc; so it is done only now and then.
- * True: it is due later. */
+/* In a thread of the pool: it takes 0.1 ms for a megabyte, and other threads wait only if they need
+ * memory that they do not have at hand. */
+static void run_trim(uv_work_t *work) {
+    (void)work;
+    mem_trim();
+}
+
+static void trim_done(uv_work_t *work, int status) {
+    (void)status;
+    struct http_server *s = work->data;
+    s->is_trimming = false;
+    s->open_handles--;
+}
+
+static void start_trim(struct http_server *s) {
+    s->trim_work.data = s;
+    s->is_trimming = uv_queue_work(s->loop, &s->trim_work, run_trim, trim_done) == 0;
+    s->open_handles += s->is_trimming;
+}
+
+/* After a peak of what clients held, its memory goes back to the system: once less than a quarter
+ * of it has been held for TRIM_AFTER_MS, so that clients that come and go do not cause it all the
+ * time. True: it is due later. */
 static bool trim(struct http_server *s) {
     const uint64_t held = s->replies_bytes + s->bodies_bytes + s->heads_bytes +
                           (uint64_t)s->stats.connections * CONN_BYTES;
     if (held > s->peak_bytes) s->peak_bytes = held;
-    if (s->peak_bytes < TRIM_BYTES || held > s->peak_bytes / 4) return false;
-    if (s->trimmed_ms > 0 && now_ms(s) - s->trimmed_ms < TRIM_EVERY_MS) return true;
+    if (s->peak_bytes < TRIM_BYTES || held > s->peak_bytes / 4) {
+        s->fallen_ms = 0;
+        return false;
+    }
+    if (s->fallen_ms == 0) s->fallen_ms = now_ms(s);
+    if (s->is_trimming || now_ms(s) - s->fallen_ms < TRIM_AFTER_MS) return true;
     s->peak_bytes = held;
-    s->trimmed_ms = now_ms(s);
-    mem_trim();
+    s->fallen_ms = 0;
+    start_trim(s);
     return false;
 }
 
@@ -188,13 +211,14 @@ static bool is_ending(const struct conn *c) {
     return c->is_closing || c->is_finishing || c->has_failed;
 }
 
-/* Has the loop handled input for TURN_NS since it last looked for events? */
-static bool is_late(struct http_server *s) {
+static void start_turn(struct http_server *s, uint64_t now_ns) {
+    s->turn_ms = now_ms(s);
+    s->turn_ns = now_ns;
+}
+
+bool conns_turn_is_over(struct http_server *s) {
     const uint64_t now_ns = s->clock_ns();
-    if (now_ms(s) != s->turn_ms) {
-        s->turn_ms = now_ms(s);
-        s->turn_ns = now_ns;
-    }
+    if (now_ms(s) != s->turn_ms) start_turn(s, now_ns);
     return now_ns - s->turn_ns > TURN_NS;
 }
 
@@ -205,7 +229,7 @@ static void deliver(struct conn *c, struct str bytes) {
     if (is_ending(c)) return;
     if (c->held.len) {
         conn_hold(c, bytes);
-    } else if (is_late(c->server)) {
+    } else if (conns_turn_is_over(c->server)) {
         conn_hold(c, bytes);
         conn_release(c);
     } else {
@@ -329,14 +353,14 @@ static void run_next(struct http_server *s) {
  * the loop, which accepts and reads before. */
 void conns_run_deferred(uv_idle_t *idle) {
     struct http_server *s = idle->data;
-    const uint64_t until_ns = s->clock_ns() + TURN_NS;
     uint64_t count = 0;
+    start_turn(s, s->clock_ns());
     shed(s);
     for (struct list_link *l = s->deferred.first; l; l = l->next)
         count += LIST_ITEM(l, struct account, turn)->deferred.count;
     for (; count && s->deferred.first; count--) {
         run_next(s);
-        if (s->clock_ns() > until_ns) break;
+        if (conns_turn_is_over(s)) break;
     }
     if (!s->deferred.first) uv_idle_stop(idle);
 }
@@ -580,7 +604,7 @@ void conn_received(struct conn *c, struct str bytes) {
     c->wait_bytes += bytes.len;
     if (is_ending(c)) return;
     const bool has_handshake = c->tls && !c->proto; /* which costs a millisecond of the processor */
-    if (has_handshake && (c->held.len || is_late(c->server))) {
+    if (has_handshake && (c->held.len || conns_turn_is_over(c->server))) {
         conn_hold(c, bytes);
         conn_release(c);
     } else if (c->tls) {
@@ -590,14 +614,18 @@ void conn_received(struct conn *c, struct str bytes) {
     }
 }
 
+/* A client that leaves hundreds of connections at once has its turn like others, because the kernel
+ * and the handler need some time to give up what each of them holds. */
 void conn_eof(struct conn *c, int status) {
     const bool may_still_read = status == UV_EOF && c->is_finishing && !c->is_shut;
-    if (!may_still_read) {
+    if (may_still_read) {
+        c->has_eof = true;
+        update_reading(c);
+    } else if (conns_turn_is_over(c->server)) {
+        conn_fail(c);
+    } else {
         conn_close(c);
-        return;
     }
-    c->has_eof = true;
-    update_reading(c);
 }
 
 struct conn *conn_create(struct http_server *s, const struct transport *transport) {

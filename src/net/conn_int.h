@@ -118,6 +118,10 @@ conn_read_since(const struct conn *c); /* bytes that the peer read since WAIT_WR
 bool conns_make_room(struct http_server *s, const struct conn *newcomer);
 bool conn_admit(struct conn *c);
 
+/* Has the loop handled input, or deferred calls, for so long that other events must have their
+ * turn? Further input is then held, and a protocol stops between two requests (conn_release). */
+bool conns_turn_is_over(struct http_server *s);
+
 /* Called by the server's timer and idle handle. */
 void conns_sweep(uv_timer_t *timer);
 void conns_run_deferred(uv_idle_t *idle);

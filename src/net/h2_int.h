@@ -65,7 +65,7 @@ struct h2 {
     struct list streams;   /* newest first */
     uint32_t heads;        /* read since on_bytes was called */
     uint64_t head_bytes;   /* unpacked, of the head or trailer that is being read */
-    bool is_cut;           /* REQUESTS_PER_READ were: the rest of the input waits */
+    bool is_cut;           /* the rest of the input waits until others were served */
     bool is_receiving;     /* within nghttp2's parser: h2_flush waits until it returns */
     bool is_over;          /* nghttp2 must not be called any more */
     bool is_out_of_memory; /* the reason for is_over */

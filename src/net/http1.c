@@ -554,12 +554,14 @@ static bool is_http1_active(const struct conn *c) {
 
 /* May the next request start? Not while more than backlog_bytes of earlier responses are unsent:
  * a client that pipelines and does not read holds that much memory and one response. And not after
- * REQUESTS_PER_READ in a row, so that other connections are served in between. */
+ * REQUESTS_PER_READ in a row or when the turn is over, so that other connections are served. */
 static bool may_start_request(struct conn *c) {
     struct h1 *h = c->state;
     h->is_backlogged = conn_backlog(c) > c->server->limits.backlog_bytes;
     if (h->is_backlogged) return false;
-    if (h->requests_started++ < REQUESTS_PER_READ) return true;
+    const uint32_t started = h->requests_started++;
+    if (started == 0) return true;
+    if (started < REQUESTS_PER_READ && !conns_turn_is_over(c->server)) return true;
     conn_release(c);
     return false;
 }

@@ -183,7 +183,8 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
         take_pseudo(st, n, v);
     else
         take_field(st, n, v);
-    if (!is_first || ++h->heads <= REQUESTS_PER_READ) return 0;
+    if (!is_first || ++h->heads == 1) return 0;
+    if (h->heads <= REQUESTS_PER_READ && !conns_turn_is_over(h->conn->server)) return 0;
     h->is_cut = true;
     return NGHTTP2_ERR_PAUSE; /* this header has been taken; the rest of the input comes later */
 }
@@ -541,8 +542,8 @@ static uint32_t code_of(ssize_t error) {
     return error == NGHTTP2_ERR_BAD_CLIENT_MAGIC ? NGHTTP2_PROTOCOL_ERROR : NGHTTP2_INTERNAL_ERROR;
 }
 
-/* Responses are written when the input has been read. After REQUESTS_PER_READ requests the rest of
- * the input waits until other connections have been served. */
+/* Responses are written when the input has been read. After REQUESTS_PER_READ requests, or when the
+ * turn is over, the rest of the input waits until other connections have been served. */
 static void on_bytes(struct conn *c, struct str bytes) {
     struct h2 *h = c->state;
     h->is_receiving = true;

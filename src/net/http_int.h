@@ -107,9 +107,11 @@ struct http_server {
     void *ctx;
     struct http_stats stats;
     bool is_draining, is_closing;
-    uint64_t heads_bytes;  /* of all exchanges that were admitted */
-    uint64_t peak_bytes;   /* of what clients held, since memory was last returned to the system */
-    int64_t trimmed_ms;    /* when that was; 0: never */
+    uint64_t heads_bytes; /* of all exchanges that were admitted */
+    uint64_t peak_bytes;  /* of what clients held, since memory was last returned to the system */
+    int64_t fallen_ms;    /* since when less than a quarter of it is held; 0: more is */
+    uv_work_t trim_work;  /* returns memory to the system while is_trimming */
+    bool is_trimming;
     uint64_t bodies_bytes; /* of all exchanges, and of incomplete WebSocket messages */
     struct accounts peers, owners;
     struct network trusted[HTTP_TRUSTED_MAX];

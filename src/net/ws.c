@@ -36,6 +36,7 @@ enum {
     CLOSE_MS = 5000,    /* for the peer to answer our close frame */
     EMPTY_BURST = 1000, /* frames without text: pings, pongs, empty fragments */
     EMPTY_PER_S = 100,
+    MESSAGES_PER_READ = 16, /* in a row before other connections are served */
 };
 
 struct ws {
@@ -44,8 +45,10 @@ struct ws {
     void *ctx;
     struct account *owner; /* the upgrade request's; NULL: not known */
     wslay_frame_context_ptr frames;
-    struct str in;  /* input that is being parsed; borrowed from on_bytes */
-    struct buf out; /* frames since the last flush */
+    struct str in;     /* input that is being parsed; borrowed from on_bytes */
+    bool is_cut;       /* the rest of the input waits until others were served */
+    uint32_t messages; /* read since on_bytes was called */
+    struct buf out;    /* frames since the last flush */
 
     /* The frame that is arriving. */
     bool in_frame, is_final;
@@ -275,6 +278,7 @@ static void end_message(struct ws *ws) {
         return;
     }
     ws->in_message = false;
+    ws->messages++;
     if (!ws->is_closing) ws->handler->on_text(ws->ctx, ws, buf_str(&ws->message));
     bodies_release(ws->conn, ws->owner, ws->message.len);
     buf_clear(&ws->message);
@@ -290,6 +294,12 @@ static void end_frame(struct ws *ws) {
         put_frame(ws, WSLAY_PONG, (struct str){ws->control, ws->control_len});
     else if (!is_control(ws->opcode) && ws->is_final)
         end_message(ws);
+}
+
+/* Must other connections be served before the next message is read? */
+static bool must_cut(const struct ws *ws) {
+    if (ws->messages == 0) return false;
+    return ws->messages >= MESSAGES_PER_READ || conns_turn_is_over(ws->conn->server);
 }
 
 /* Parse the next piece of a frame; false: the input is used up, or the connection is closed. */
@@ -340,15 +350,26 @@ static void on_bytes(struct conn *c, struct str bytes) {
     ws->in = bytes;
     ws->last_read_ms = now_ms(ws);
     ws->is_pinged = false;
-    while (read_piece(ws)) {
-    }
+    ws->messages = 0;
+    ws->is_cut = false;
+    while (!ws->is_cut && read_piece(ws)) ws->is_cut = must_cut(ws);
     if (ws->is_over) return;
+    if (ws->is_cut) {
+        conn_hold(c, ws->in);
+        conn_release(c);
+    }
     if (!ws->is_closing && is_message_slow(ws)) { /* there is no tick while bytes wait to be sent */
         refuse_slow(ws);
         return;
     }
     ws_flush(ws);
     update_reading(ws);
+}
+
+/* wslay may hold the rest of the input: then the connection holds nothing and calls no on_bytes. */
+static void on_deferred(struct conn *c) {
+    const struct ws *ws = c->state;
+    if (ws->is_cut && !c->is_deferred) on_bytes(c, (struct str){"", 0});
 }
 
 static void on_written(struct conn *c) {
@@ -439,6 +460,7 @@ const struct proto proto_ws = {
     .on_bytes = on_bytes,
     .on_written = on_written,
     .on_deadline = on_deadline,
+    .on_deferred = on_deferred,
     .drain = drain,
     .use = use,
     .charged = charged,
