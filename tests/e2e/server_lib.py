@@ -32,7 +32,7 @@ def has_model(name):
     return run("inspect", name)[0] == 0
 
 
-def wait_until(check, seconds=10.0, pause=0.01):
+def wait_until(check, seconds=60.0, pause=0.01):
     """The first true value of check(), or the last false one when time is up."""
     end = time.monotonic() + seconds
     while True:

@@ -181,7 +181,7 @@ def test_a_prefix_is_found_again(tmp_path):
 
 def test_requests_arrive_and_are_cancelled_in_time(tmp_path):
     lines = [
-        {"id": "stays", "prompt_len": 5, "max_tokens": 3, "at_ms": 150},
+        {"id": "stays", "prompt_len": 5, "max_tokens": 3, "at_ms": 800},
         {
             "id": "goes",
             "prompt_len": 5,
@@ -197,8 +197,8 @@ def test_requests_arrive_and_are_cancelled_in_time(tmp_path):
     assert ends["goes"]["finish_reason"] == "cancelled"
     assert ends["goes"]["tpot_ms"] is None
     assert ends["stays"]["finish_reason"] in ("stop", "length")
-    assert got["elapsed_s"] >= 0.15
-    assert ends["stays"]["ttft_ms"] < 100
+    assert got["elapsed_s"] >= 0.8
+    assert ends["stays"]["ttft_ms"] < 700  # counted from its arrival
 
 
 def test_what_can_never_fit_is_refused_with_the_numbers(tmp_path):

@@ -69,7 +69,7 @@ class Proxy:
         self.certificate = certificate / "cert.pem"
         self.process = subprocess.Popen([NGINX, "-p", folder, "-c", path],
                                         stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-        assert wait_until(self.is_open, 10), self.process.poll()
+        assert wait_until(self.is_open), self.process.poll()
 
     def is_open(self):
         with socket.socket() as sock:

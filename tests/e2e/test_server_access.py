@@ -284,15 +284,15 @@ def test_a_key_cannot_raise_its_priority(model, tmp_path):
             sock = server.connect()
             sock.sendall(http_request("POST", "/v1/chat/completions", json.dumps(chat(
                 4000, stream=True)).encode(), **bearer("plain")))
-            assert wait_until(lambda: is_running(1), 10)
+            assert wait_until(lambda: is_running(1))
             begin = time.monotonic()
             assert finished("high", 2, **headers) < begin + 10  # the other one takes 20 seconds
             sock.close()
-            assert wait_until(lambda: is_running(0), 10)
+            assert wait_until(lambda: is_running(0))
         ends = []
         first = threading.Thread(target=lambda: ends.append(finished("plain", 60)))
         first.start()
-        assert wait_until(lambda: is_running(1), 10)
+        assert wait_until(lambda: is_running(1))
         later = in_threads([
             lambda: finished("plain", 2, x_jitney_priority="1000"),
             lambda: finished("plain", 2, {"priority": -1000}),
@@ -329,7 +329,7 @@ def test_a_key_cannot_have_tighter_targets_than_its_own(model, tmp_path):
             threads.append(threading.Thread(target=ask, args=(
                 key.replace("first", "quick"), tokens, target_ms)))
             threads[-1].start()
-            assert wait_until(lambda: has(max(1, len(threads) - 1), state), 10)
+            assert wait_until(lambda: has(max(1, len(threads) - 1), state))
         for thread in threads:
             thread.join(60)
         assert ended == ["quick", "quick", "plain"]
@@ -423,7 +423,7 @@ def test_sigterm_lets_queued_requests_finish(model, tmp_path):
             text = server.plain("GET", "/metrics", headers=bearer("a")).body.decode()
             return any(line.startswith("vllm:num_requests_waiting{") and float(line.split()[1]) >= 6
                        for line in text.splitlines())
-        assert wait_until(waiting, 10)
+        assert wait_until(waiting)
         server.process.send_signal(signal.SIGTERM)
         asking.join(30)
         assert server.process.wait(10) == 0
@@ -446,13 +446,13 @@ def test_a_missing_key_file_is_logged_once_and_when_it_is_back(model, tmp_path):
         def lines():
             return [line for line in server.lines if "event=keys" in line]
         keys.rename(tmp_path / "aside")
-        assert wait_until(lambda: len(lines()) == 1, 5)
+        assert wait_until(lambda: len(lines()) == 1)
         assert str(keys) in lines()[0] and "stay valid" in lines()[0]
         time.sleep(1.2)  # it is looked for every second
         assert len(lines()) == 1
         assert server.plain("GET", "/v1/models", headers=bearer("a")).status == 200
         (tmp_path / "aside").rename(keys)
-        assert wait_until(lambda: len(lines()) == 2, 5)
+        assert wait_until(lambda: len(lines()) == 2)
         assert "1 keys" in lines()[1]
 
 

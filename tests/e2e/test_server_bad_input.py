@@ -35,10 +35,10 @@ def no_leak(server):
     before = server.descriptors()
     yield
     assert server.process.poll() is None, server.lines[-20:]
-    assert wait_until(lambda: server.descriptors() <= before, 5), \
+    assert wait_until(lambda: server.descriptors() <= before, 15), \
         (before, server.descriptors())
     assert server.get("/livez").status == 200
-    assert wait_until(server.is_quiet, 5)
+    assert wait_until(server.is_quiet, 15)
 
 
 def good_body(**fields):
@@ -355,7 +355,7 @@ def test_slow_heads_are_cut(server):
             if not piece:
                 break
             data += piece
-        assert time.monotonic() - start < 4
+        assert time.monotonic() - start < 10
         assert not data or statuses(data) == [408]
 
 
@@ -363,7 +363,7 @@ def test_slow_bodies_are_cut(server):
     start = time.monotonic()
     answer = server.raw(f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 50\r\n\r\n"
                         "{".encode())
-    assert 0.3 < time.monotonic() - start < 4
+    assert 0.3 < time.monotonic() - start < 20
     head, _ = check_error(answer, 408)
     assert b"connection: close" in head
 
@@ -372,7 +372,7 @@ def test_silent_connections_are_closed(server):
     with server.connect() as sock:
         start = time.monotonic()
         assert read_all(sock) == b""
-        assert 0.4 < time.monotonic() - start < 6
+        assert 0.4 < time.monotonic() - start < 20
 
 
 @pytest.fixture(scope="module", name="slow")
@@ -470,7 +470,7 @@ def test_hundreds_of_slow_clients_do_not_delay_others(server):
         sock.sendall(b"POST / HTTP/1.1\r\nhost: x" if i % 2 else b"G")
     start = time.monotonic()
     assert server.chat(max_tokens=5).status == 200
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 10
     for sock in socks:
         sock.close()
 

@@ -162,6 +162,6 @@ def test_nothing_is_left_behind(tmp_path_factory, program, pause_us):
         assert sum(client.answers for client in clients) > 10
         assert server.process.poll() is None, server.lines[-5:]
         assert wait_until(server.is_quiet, 20), server.metrics()
-        assert wait_until(lambda: server.descriptors() <= before, 5)
-        assert wait_until(lambda: server.metrics()["jitney:kept_answers"] == 0, 5)
+        assert wait_until(lambda: server.descriptors() <= before, 15)
+        assert wait_until(lambda: server.metrics()["jitney:kept_answers"] == 0, 15)
         assert server.metrics()["jitney:answers_under_way"] == 0

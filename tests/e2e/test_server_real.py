@@ -61,7 +61,7 @@ def test_a_request_among_31_others_gets_the_same_bytes(server, how):
         thread.join()
     assert found[17] == alone
     assert answer(server, {**body, "stream": True})[0] == alone[0]
-    assert wait_until(server.is_quiet, 5)
+    assert wait_until(server.is_quiet, 15)
 
 
 def test_the_lines_of_the_start_work_when_pasted(server):

@@ -73,7 +73,7 @@ def test_a_request_becomes_spans_of_the_callers_trace(model):
             reply = server.chat(max_tokens=7, temperature=0.5, headers={
                 "traceparent": f"00-{TRACE}-{PARENT}-01", "x-request-id": "mine-1"})
             assert reply.status == 200
-            assert wait_until(lambda: collector.spans, 10)
+            assert wait_until(lambda: collector.spans)
         by_name = {span["name"]: span for span in collector.spans}
         root = by_name["llm_request"]
         assert root["traceId"] == TRACE and root["parentSpanId"] == PARENT
@@ -101,7 +101,7 @@ def test_the_parts_of_a_trace_follow_each_other(model):
     with Collector() as collector:
         with Server(model, "--runner", "sim:20000", "--otlp-endpoint", collector.url) as server:
             assert server.chat(max_tokens=11, ignore_eos=True).status == 200
-            assert wait_until(lambda: collector.spans, 10)
+            assert wait_until(lambda: collector.spans)
     parts = {span["name"]: (int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"]))
              for span in collector.spans}
     request, queue, prefill, decode = (parts[name] for name in (
@@ -249,7 +249,7 @@ def test_health_agrees_with_the_probes(model, tmp_path):
     path = tmp_path / "s"
     with Server(model, *FAST, listen=("--uds", str(path))):
         ready = lambda: cli_lib.run("health", env={"JITNEY_UDS": str(path)})[0] == 0
-        assert wait_until(ready, 20)
+        assert wait_until(ready)
 
 
 def test_sighup_applies_settings_and_names_those_that_need_a_restart(model, tmp_path):
