@@ -22,11 +22,11 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "cli/replay.h"
 #include "config/env.h"
 #include "hub/model_cache.h"
 #include "engine/engine.h"
 #include "engine/service.h"
+#include "sim/replay_list.h"
 #include "sim/workload.h"
 
 enum {

@@ -41,6 +41,7 @@ enum api_endpoint {
     EP_OLLAMA_SHOW = 1 << 11,    /* /api/show */
     EP_OLLAMA_EMBED = 1 << 12,   /* /api/embed, /api/embeddings */
     EP_ENGINE_POLICY = 1 << 13,  /* /v1/engine/policy */
+    EP_ENGINE_WHATIF = 1 << 14,  /* /v1/engine/whatif */
 };
 
 /* The kinds of value that a field may have: bits. */

@@ -666,6 +666,16 @@ const struct api_field api_fields[] = {
     ROW("policy", EP_ENGINE_POLICY, TEXT, "The name of the policy.", RANGE(1, NAME_MAX)),
     ROW("knobs", EP_ENGINE_POLICY, MAP, "Names and values of knobs, as in /v1/engine/state.",
         RANGE(0, 64)),
+
+    /* --- /v1/engine/whatif --- */
+    ROW("recording", EP_ENGINE_WHATIF, MAP,
+        "A recording; of its steps only `arrived` and `ended` are read.", REQUIRED),
+    ROW("policies", EP_ENGINE_WHATIF, LIST, "The names of the policies to compare.", REQUIRED,
+        RANGE(1, 4)),
+    ROW("policies[]", EP_ENGINE_WHATIF, TEXT, "The name of a policy.", RANGE(1, NAME_MAX)),
+    ROW("profile", EP_ENGINE_WHATIF, TEXT | MAP,
+        "What a step costs: the name of a profile, or an object with `fixed_us`, `per_token_us`, "
+        "`per_attended_us` and `per_move_us`; default: as the engine has learned."),
 };
 /* clang-format on */
 

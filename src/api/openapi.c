@@ -28,6 +28,7 @@ static const struct {
     {EP_OLLAMA_SHOW, "OllamaShowRequest"},
     {EP_OLLAMA_EMBED, "OllamaEmbedRequest"},
     {EP_ENGINE_POLICY, "EnginePolicyRequest"},
+    {EP_ENGINE_WHATIF, "WhatIfRequest"},
 };
 enum { BODY_COUNT = sizeof(bodies) / sizeof(bodies[0]) };
 

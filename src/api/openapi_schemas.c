@@ -184,6 +184,10 @@ const struct openapi_schema openapi_schemas[] = {
         "'name','value','summary','live'", "'name':" TEXT
         ",'value':{'type':['number','string']},'summary':" TEXT ",'policy':" TEXT
         ",'live':" BOOL)))},
+    {"WhatIf", MAP("'model','ctx_tokens','profile','knobs','results'", "'model':" TEXT
+        ",'ctx_tokens':" INT ",'profile':" OBJECT ",'knobs':" OBJECT
+        ",'results':" LIST(MAP("'policy','figures','steps'", "'policy':" TEXT ",'figures':" OBJECT
+            ",'steps':" LIST("{}"))))},
     /* One event of /v1/engine/steps: "hello", "step" or "skipped". */
     {"EngineEvent", "{'type':'object','properties':{'jitney':" TEXT ",'model':" TEXT
         ",'epoch_ms':" INT ",'seats':" INT ",'blocks':{'type':['integer','object']}"

@@ -9,30 +9,28 @@
 #include "cli/model_args.h"
 #include "cli/progress_bar.h"
 #include "cli/recording.h"
-#include "cli/replay.h"
-#include "cli/request_list.h"
+#include "cli/replay_output.h"
 #include "config/env.h"
 #include "engine/record.h"
 #include "engine/record_json.h"
 #include "engine/service.h"
 #include "kernels/devices.h"
+#include "sim/recorded.h"
 #include "sim/replay.h"
+#include "sim/replay_list.h"
+#include "sim/request_list.h"
 #include "text/tokenizer.h"
 
 static const size_t LIST_BYTES_MAX = (size_t)1 << 31, OUT_BYTES_MAX = (size_t)1 << 33;
 
-enum {
-    SIM_CTX_TOKENS = 32768,  /* a simulated model says no context of its own */
-    SIM_VOCAB = 32000,       /* nor a vocabulary, if none is named */
-    SIM_KV_BLOCKS = 49152,   /* 96 GiB of blocks of 16 tokens of an 8B model */
-    RECORD_BYTES = 64 << 20, /* of step records, for --trace */
-};
+enum { RECORD_BYTES = 64 << 20 }; /* of step records, for --trace and --record */
 
 static const struct flag flags[] = {
     {.name = "requests",
      .kind = FLAG_TEXT,
      .value = "FILE",
-     .help = "The requests, one JSON object on each line; \"-\" reads standard input."},
+     .help = "The requests, one JSON object on each line, or a recording, as JSON or as a page "
+             "(docs/page.md); \"-\" reads standard input."},
     {.name = "policy",
      .kind = FLAG_TEXT,
      .value = "NAME",
@@ -137,16 +135,19 @@ static void note_line(void *ctx, uint32_t line, bool is_bad, const char *reason)
             is_bad ? "; the line is skipped" : "");
 }
 
-/* Unless the user has set queue_max, all requests of the list may wait. */
-static void widen_queue(struct job *j) {
-    uint32_t choices = request_list_choices(&j->list);
-    if (!knob_given(j->args, "queue_max") && j->knobs.queue_max < choices)
-        j->knobs.queue_max = choices;
+static enum status read_requests(struct job *j, const struct prompt_source *source,
+                                 struct err *err) {
+    struct str json;
+    if (!recorded_find(buf_str(&j->text), &json))
+        return request_list_read(&j->list, buf_str(&j->text), source, note_line, j, err);
+    enum status st = recorded_read_file(json, source, &j->list, err);
+    return st == ST_OK ? st : err_prefix(err, st, args_text(j->args, "requests"));
 }
 
+/* Unless the user has set queue_max, all requests of the list may wait. */
 static enum status read_list(struct job *j, const struct prompt_source *source, struct err *err) {
-    TRY(request_list_read(&j->list, buf_str(&j->text), source, note_line, j, err));
-    widen_queue(j);
+    TRY(read_requests(j, source, err));
+    if (!knob_given(j->args, "queue_max")) replay_widen_queue(&j->list, &j->knobs);
     return replay_init(&j->replay, &j->list, err);
 }
 
@@ -191,16 +192,13 @@ static enum status run_real(struct job *j, struct engine_stats *stats, struct er
 /* ---- the engine that is simulated ---- */
 
 static enum status open_sim(struct job *j, uint32_t vocab, struct err *err) {
-    uint32_t ctx = model_args_ctx(j->args);
-    struct sim_engine_options o = {.engine = {.vocab = vocab,
-                                              .record_bytes = RECORD_BYTES,
-                                              .sched = {.policy = j->policy,
-                                                        .knobs = j->knobs,
-                                                        .ctx_tokens = ctx ? ctx : SIM_CTX_TOKENS,
-                                                        .group_count = 1}}};
-    if (j->knobs.kv_blocks == 0) o.engine.sched.knobs.kv_blocks = SIM_KV_BLOCKS;
+    struct replay_sim_options o = {.policy = j->policy,
+                                   .knobs = j->knobs,
+                                   .ctx_tokens = model_args_ctx(j->args),
+                                   .vocab = vocab,
+                                   .record_bytes = RECORD_BYTES};
     TRY(sim_profile_load(args_text(j->args, "sim"), &o.profile, err));
-    return sim_engine_open(&j->sim, &j->clock, &o, err);
+    return replay_open_sim(&o, &j->clock, &j->sim, err);
 }
 
 static enum status run_sim(struct job *j, struct engine_stats *stats, struct err *err) {
@@ -325,10 +323,13 @@ const struct command cmd_replay = {
         "Each line of FILE is a request: {\"id\", \"at_ms\", \"prompt\" | \"prompt_tokens\" | "
         "\"prompt_len\", \"max_tokens\", \"temperature\", \"seed\", \"ignore_eos\", \"n\", "
         "\"priority\", \"tenant\", \"ttft_target_ms\", \"tpot_target_ms\", "
-        "\"cancel_after_ms\"}. Required are max_tokens and one kind of prompt: a text, token ids, "
+        "\"cancel_after_ms\", \"stop_after\"}. Required are max_tokens and one kind of prompt: a "
+        "text, token ids, "
         "or "
         "a length (then the tokens are random; the id is their seed). The request arrives at_ms "
-        "after the start and is cancelled cancel_after_ms after its arrival. The default "
+        "after the start and is cancelled cancel_after_ms after its arrival. Its answer ends "
+        "after stop_after tokens, as if the model had ended it (a number, or a list with one for "
+        "each choice). The default "
         "temperature is 0; the default seed is derived from the id. An invalid line is reported "
         "on standard error and skipped; the exit code is then 65.\n\n"
         "An answer is {\"id\", \"choice\", \"tokens\", \"logprobs\", \"finish_reason\", "
@@ -336,7 +337,9 @@ const struct command cmd_replay = {
         "finish_reason is stop, length, cancelled, expired, refused or error; \"error\" says why "
         "a request was refused. Answers are written to --out; without --out and --json, to "
         "standard output. Tokens and logprobs do not depend on the policy, the knobs or other "
-        "requests.",
+        "requests.\n\n"
+        "Of a recording the arrivals and the lengths of prompts and answers are replayed, with "
+        "random tokens as prompts.",
     .groups = {flags, flags_context},
     .takes_model = true,
     .model_optional = true,

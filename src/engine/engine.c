@@ -26,6 +26,7 @@ struct numbers {
     double kv_used_share;
     uint64_t step_tokens, step_sizes[ENGINE_STEP_SIZES], prompt_tokens, answer_tokens;
     double wait_us, wait_us_per_token; /* predicted: of an empty prompt, and for each token of it */
+    struct cost_profile cost;
 };
 
 /* A plan from its submit to its collect. */
@@ -295,6 +296,7 @@ static void keep_numbers(struct engine *e, const struct plan *applied) {
     n.wait_us = sched_predict_wait_us(e->sched, 0);
     double probe_us = sched_predict_wait_us(e->sched, TOKENS_PROBE);
     n.wait_us_per_token = (probe_us - n.wait_us) / TOKENS_PROBE; /* a prompt's part is linear */
+    n.cost = cost_learned(sched_cost(e->sched));
     if (applied) count_tokens(applied, &n);
     pthread_mutex_lock(&e->stats_lock);
     e->numbers = n;
@@ -482,6 +484,7 @@ static enum status create_parts(struct engine *e, const struct engine_options *o
     struct sched_options sched = o->sched;
     sched.kv_secret = cache_salts_block_secret(e->salts);
     TRY(sched_create(&e->sched, &sched, err));
+    e->numbers.cost = cost_learned(sched_cost(e->sched));
     e->choice_cap = sched_seq_max(k);
     e->choices = mem_zalloc_array(e->choice_cap, sizeof(struct choice *));
     e->ends = mem_alloc_array(o->end_count + (size_t)1, sizeof(*e->ends));
@@ -638,7 +641,8 @@ struct engine_stats engine_stats(struct engine *e) {
                              .sched_us = atomic_load(&e->sched_us),
                              .step_us = atomic_load(&e->step_us),
                              .stalled_us = stalled_us(e),
-                             .predicted_wait_us = n.wait_us + 512 * n.wait_us_per_token};
+                             .predicted_wait_us = n.wait_us + 512 * n.wait_us_per_token,
+                             .cost = n.cost};
     memcpy(s.step_sizes, n.step_sizes, sizeof(s.step_sizes));
     return s;
 }

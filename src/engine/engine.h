@@ -90,6 +90,7 @@ struct engine_stats {
     int64_t sched_us, step_us;
     int64_t stalled_us;       /* how long the step under way has taken; 0: none is under way */
     double predicted_wait_us; /* for a prompt of 512 tokens */
+    struct cost_profile cost; /* what the cost model has learned; its name is "learned" */
 };
 struct engine_stats engine_stats(struct engine *e);
 

@@ -3,6 +3,7 @@
 #include "engine/record_json.h"
 
 #include "base/buf.h"
+#include "base/mem.h"
 #include "engine/record.h"
 #include "sched/policy.h"
 
@@ -206,4 +207,23 @@ void record_put_step(const struct record *r, struct buf *out) {
     put_preempted(out, &r->lists);
     put_ended(out, &r->lists);
     put_counts(out, r->head);
+}
+
+enum status record_put_steps(struct record_ring *ring, uint64_t count, struct buf *out) {
+    const struct record_span span = record_span(ring);
+    struct record_cursor c = {.next = span.first};
+    if (span.next - span.first > count) c.next = span.next - count;
+    const size_t bytes = record_bytes_max(ring);
+    uint64_t *piece = mem_alloc(bytes);
+    if (!piece) return ST_NOMEM;
+    bool is_first = true;
+    for (size_t used; (used = record_read(ring, &c, piece, bytes)) > 0;) {
+        const void *at = piece, *end = (const char *)piece + used;
+        for (struct record r; record_next(&at, end, &r); is_first = false) {
+            buf_put_text(out, is_first ? "\n" : ",\n");
+            record_put_step(&r, out);
+        }
+    }
+    mem_free(piece);
+    return ST_OK;
 }

@@ -8,10 +8,12 @@
 
 #include <stdint.h>
 
+#include "base/status.h"
 #include "base/str.h"
 
 struct buf;
 struct record;
+struct record_ring;
 
 struct record_hello {
     struct str model;
@@ -20,5 +22,8 @@ struct record_hello {
 };
 void record_put_hello(const struct record_hello *hello, struct buf *out);
 void record_put_step(const struct record *r, struct buf *out);
+/* The newest `count` records of the ring, as many as it keeps, separated by commas; each begins a
+ * line. ST_NOMEM: memory for a piece of them ran out; `out` has its own status. */
+enum status record_put_steps(struct record_ring *ring, uint64_t count, struct buf *out);
 
 #endif

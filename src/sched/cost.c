@@ -63,6 +63,14 @@ void cost_init(struct cost_model *m, const struct cost_profile *start) {
     }
 }
 
+struct cost_profile cost_learned(const struct cost_model *m) {
+    return (struct cost_profile){.name = "learned",
+                                 .fixed_us = m->weight[0],
+                                 .per_token_us = m->weight[1],
+                                 .per_attended_us = m->weight[2],
+                                 .per_move_us = m->per_move_us};
+}
+
 double cost_predict_us(const struct cost_model *m, uint32_t tokens, uint64_t attended) {
     return m->weight[0] + m->weight[1] * tokens + m->weight[2] * (double)attended;
 }

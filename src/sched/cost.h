@@ -33,6 +33,8 @@ struct cost_model {
 };
 
 void cost_init(struct cost_model *m, const struct cost_profile *start);
+/* What the model predicts now, as a profile. */
+struct cost_profile cost_learned(const struct cost_model *m);
 double cost_predict_us(const struct cost_model *m, uint32_t tokens, uint64_t attended);
 void cost_observe(struct cost_model *m, uint32_t tokens, uint64_t attended, double us);
 

@@ -48,6 +48,9 @@ void handle_engine_policy(struct http_request *req);
 /* ---- engine_state.c ---- */
 void handle_engine_state(struct http_request *req);
 
+/* ---- engine_whatif.c ---- */
+void handle_engine_whatif(struct http_request *req);
+
 /* ---- ollama.c ---- */
 void handle_ollama_tags(struct http_request *req);
 void handle_ollama_show(struct http_request *req);

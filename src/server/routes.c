@@ -36,6 +36,8 @@ static const struct route routes[] = {
      BODY_SMALL},
     {HTTP_GET, "/v1/engine/state", ACCESS_ADMIN, CHAT, handle_engine_state, ROUTE_INFO, BODY_NONE},
     {HTTP_GET, "/v1/engine/steps", ACCESS_ADMIN, CHAT, handle_engine_steps, ROUTE_WORK, BODY_NONE},
+    {HTTP_POST, "/v1/engine/whatif", ACCESS_ADMIN, CHAT, handle_engine_whatif, ROUTE_WORK,
+     BODY_MAX},
     {HTTP_POST, "/chat/completions", ACCESS_KEY, CHAT, handle_text, ROUTE_WORK, BODY_MAX},
     {HTTP_POST, "/completions", ACCESS_KEY, COMPLETIONS, handle_text, ROUTE_WORK, BODY_MAX},
     {HTTP_POST, "/embeddings", ACCESS_KEY, CHAT, handle_embeddings, ROUTE_WORK, BODY_MAX},

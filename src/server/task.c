@@ -1,6 +1,8 @@
 /* server/task.c - see server/task_int.h. */
 #include "server/task_int.h"
 
+#include <stdatomic.h>
+
 #include "base/check.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -16,6 +18,7 @@ static void end(struct task *task) {
 
 void task_cancel(struct task *task) {
     task->http = NULL;
+    atomic_store(&task->is_left, true);
     if (task->item.state != WORK_WAITING) return;
     CHECK(work_queue_cancel(&task->item));
     task->server->tasks--;

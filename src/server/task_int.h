@@ -39,7 +39,8 @@ struct task {
     struct api_error error;
     void (*work)(struct task *task);
     void (*done)(struct task *task);
-    uint64_t bytes; /* that the work reads or writes, if that is not the body */
+    uint64_t bytes;       /* that the work reads or writes, if that is not the body */
+    _Atomic bool is_left; /* its client has disconnected: work that takes long should end */
 
     /* Of task_create. */
     const struct codec *codec; /* of the request's route */

@@ -21,7 +21,8 @@ static enum status read_number(const struct json *doc, const char *key, double m
     return err_set(err, ST_BAD, "%s must be a number from %g to 1e9", key, min);
 }
 
-static enum status read_profile(const struct json *doc, struct cost_profile *out, struct err *err) {
+enum status sim_profile_read(const struct json *doc, struct cost_profile *out, struct err *err) {
+    *out = (struct cost_profile){.name = "given"};
     TRY(read_number(doc, "fixed_us", 1e-3, &out->fixed_us, err));
     TRY(read_number(doc, "per_token_us", 1e-3, &out->per_token_us, err));
     TRY(read_number(doc, "per_attended_us", 0, &out->per_attended_us, err));
@@ -32,7 +33,7 @@ static enum status parse_profile(const struct buf *text, struct cost_profile *ou
                                  struct err *err) {
     struct json *doc = NULL;
     TRY(json_parse(buf_str(text), &json_limits_request, &doc, err));
-    enum status st = read_profile(doc, out, err);
+    enum status st = sim_profile_read(doc, out, err);
     json_destroy(doc);
     return st;
 }
@@ -47,10 +48,10 @@ enum status sim_profile_load(const char *name_or_path, struct cost_profile *out,
         return err_set(err, ST_MISSING, "%s is neither a cost profile nor a file", name_or_path);
     struct buf text;
     buf_init(&text, json_limits_request.bytes_max);
-    *out = (struct cost_profile){.name = name_or_path};
     enum status st = file_read(name_or_path, &text, err);
     if (st == ST_OK && (st = parse_profile(&text, out, err)) != ST_OK)
         err_prefix(err, st, name_or_path);
+    out->name = name_or_path;
     buf_deinit(&text);
     return st;
 }

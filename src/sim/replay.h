@@ -23,6 +23,9 @@
  * cost_profile: {"fixed_us": 5000, "per_token_us": 26, "per_attended_us": 0.012,
  * "per_move_us": 42}. The name is borrowed. */
 enum status sim_profile_load(const char *name_or_path, struct cost_profile *out, struct err *err);
+/* The same from JSON that was read; the name is "given". */
+struct json;
+enum status sim_profile_read(const struct json *doc, struct cost_profile *out, struct err *err);
 
 /* sim_engine_open sets `engine.clock` and `engine.sched.cost`. `clock` is the caller's and must
  * exist as long as the engine. Tokens come from runner_sim (end_one_in 0: an answer ends at

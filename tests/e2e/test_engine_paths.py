@@ -1,5 +1,6 @@
 """Goal:   /v1/engine/steps tells what each step did, by sequence, completely and to administrators
-        only, to several watchers at a time, also to slow ones and to those that come back.
+        only, to several watchers at a time, also to slow ones and to those that come back. state,
+        policy and whatif say, change and simulate what the engine does.
 Method: the real program with a simulated runner; what the events say is added up and compared with
         the answers, the knobs and the metrics."""
 
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from cli_lib import answer
 from server_lib import Server, http_request, parse_events, read_until, tiny_model, wait_until
 
 httpx = pytest.importorskip("httpx", reason="the package httpx is not installed")
@@ -324,7 +326,7 @@ def test_the_state_says_what_is_in_force_and_who_is_where(model, tmp_path):
         sock = server.connect()
         sock.sendall(http_request("POST", "/v1/completions", body, authorization="Bearer sk-plain"))
         first = read_until(sock, b'"id":"').decode()
-        answer = first.partition('"id":"')[2].partition('"')[0] or \
+        found_id = first.partition('"id":"')[2].partition('"')[0] or \
             read_until(sock, b'",').decode().partition('"')[0]
 
         def state():
@@ -335,7 +337,7 @@ def test_the_state_says_what_is_in_force_and_who_is_where(model, tmp_path):
         seated = [seat for seat in busy["seats"] if seat]
         assert {seat["choice"] for seat in seated} == {0, 1}
         assert {busy["tenants"][seat["tenant"]] for seat in seated} == {"plain"}
-        assert [r["id"] for r in busy["requests"]] == [answer]
+        assert [r["id"] for r in busy["requests"]] == [found_id]
         assert busy["requests"][0]["request"] == seated[0]["request"]
         assert sum(count for _, count in busy["blocks"]["map"]) == 256
         assert sum(count for kind, count in busy["blocks"]["map"] if kind >= 2) >= 2
@@ -411,3 +413,183 @@ def test_knobs_that_are_live_change_and_others_are_refused_by_name(model):
         assert change(server, {}).status == 200
         reply = change(server, {"policy": "fair"}, headers={"x-forwarded-for": "9.9.9.9"})
         assert reply.status == 403
+
+
+# --- /v1/engine/whatif ---
+
+def record(server, bodies):
+    """Send the bodies, and give the recording of them."""
+    watcher = Watcher(server, "?from=0")
+    complete_all(server, bodies)
+    watcher.wait_ended(sum(body.get("n", 1) for body in bodies))
+    recording = {"jitney_recording": 1, "hello": watcher.events()[0][2], "state": {},
+                 "steps": watcher.steps()}
+    watcher.close()
+    return recording
+
+
+def made_up(arrived, ended=()):
+    """A recording of one step, with the columns that are read and in another order."""
+    hello = {"arrived": ["max", "prompt", "at_us", "tenant", "choice", "request"],
+             "ended": ["generated", "request", "choice"]}
+    return {"jitney_recording": 1, "hello": hello, "state": {}, "steps": [
+        {"step": 1, "at_us": 0, "arrived": [list(row) for row in arrived],
+         "ended": [list(row) for row in ended]}]}
+
+
+def whatif(server, recording, *policies, **fields):
+    return server.post("/v1/engine/whatif",
+                       {"recording": recording, "policies": list(policies), **fields})
+
+
+def replay_figures(what, policy, requests, tmp_path):
+    """`jitney replay --sim` with the cost profile, the context and the knobs of the answer."""
+    profile = tmp_path / "profile.json"
+    profile.write_text(json.dumps(what["profile"]))
+    knobs = [f"--set={name}={value}" for name, value in what["knobs"].items()
+             if name != "queue_max"]
+    return measured(answer("replay", "--sim", profile, "--requests", requests, "--policy", policy,
+                           "--ctx", str(what["ctx_tokens"]), *knobs))
+
+
+def measured(figures):
+    """Without the time that the scheduler took, which is measured and differs from run to run."""
+    assert figures.pop("sched_us_per_step") >= 0
+    return figures
+
+
+def replay_lines(recording):
+    """The same requests, written by hand from the recording, as lines for `jitney replay`."""
+    at = {name: recording["hello"][name].index for name in ("arrived", "ended")}
+    rows = {name: [row for step in recording["steps"] for row in step.get(name, [])]
+            for name in ("arrived", "ended")}
+    ended = {(row[at["ended"]("request")], row[at["ended"]("choice")]): row[at["ended"]("generated")]
+             for row in rows["ended"]}
+    requests = {}
+    for row in rows["arrived"]:
+        requests.setdefault(row[at["arrived"]("request")], []).append(row)
+    begin = min(row[at["arrived"]("at_us")] for row in rows["arrived"])
+    return "".join(json.dumps({
+        "id": number, "at_ms": (found[0][at["arrived"]("at_us")] - begin) / 1000,
+        "prompt_len": found[0][at["arrived"]("prompt")], "max_tokens": found[0][at["arrived"]("max")],
+        "n": len(found), "ignore_eos": True,
+        "stop_after": [ended[number, choice] for choice in range(len(found))]}) + "\n"
+        for number, found in sorted(requests.items()))
+
+
+def test_whatif_gives_the_figures_of_replay_sim_to_the_digit(model, tmp_path):
+    bodies = [{"tokens": 30, "words": 2 + 7 * i, "n": 1 + i % 3, "stop": "e" if i % 2 else None}
+              for i in range(10)]
+    with start(model, *STEP, "--set", "max_seqs=4", "--set", "kv_blocks=64", "--set",
+               "step_target_ms=3") as server:
+        recording = record(server, bodies)
+        reply = whatif(server, recording, "chunked", "static", "fair")
+        assert reply.status == 200, reply.body
+        what = reply.json
+        short = dict(recording, steps=[{name: step[name] for name in ("arrived", "ended")
+                                        if name in step} for step in recording["steps"]])
+        again = whatif(server, short, "fair", profile=what["profile"]).json
+    assert what["model"] == "tiny" and what["knobs"]["max_seqs"] == 4
+    files = {"json": json.dumps(recording), "jsonl": replay_lines(recording),
+             "html": "<!doctype html><p>x</p><script type=\"application/json\" id=\"recording\">" +
+             json.dumps(recording).replace("<", "\\u003c") + "</script>"}
+    for kind, text in files.items():
+        (tmp_path / kind).write_text(text)
+    seen = []
+    for result in what["results"]:
+        figures = measured(result["figures"])
+        assert figures["output_tokens"] == sum(
+            row[3] for step in recording["steps"] for row in step.get("ended", []))
+        assert figures["requests"] == 10 and figures["choices"] == 19
+        for kind in files:
+            assert replay_figures(what, result["policy"], tmp_path / kind, tmp_path) == figures
+        assert {step["policy"] for step in result["steps"]} == {result["policy"]}
+        rows = [row for step in result["steps"] for row in step.get("rows", [])]
+        assert sum(row[7] for row in rows) == figures["output_tokens"]
+        assert max(row[0] for row in rows) < 4
+        seen.append(figures)
+    assert seen[0]["ttft_ms"] != seen[1]["ttft_ms"]
+    assert measured(again["results"][0]["figures"]) == seen[2]
+
+
+def test_whatif_takes_lengths_from_the_recording(model):
+    with start(model, *STEP, "--set", "max_seqs=2") as server:
+        # Three of four are used: one arrived before, one ended without a token, one had not ended
+        # and gets the mean length of the others.
+        arrived = [(50, 10, 900, 0, 0, 7), (50, 10, 500, 0, 0, 8), (50, 20, 700, 0, 0, 9),
+                   (50, 30, 800, 0, 0, 10)]
+        ended = [(5, 7, 0), (0, 8, 0), (7, 9, 0), (9, 3, 0)]
+        figures = whatif(server, made_up(arrived, ended), "chunked").json["results"][0]["figures"]
+        assert figures["requests"] == 3 and figures["prompt_tokens"] == 60
+        assert figures["output_tokens"] == 5 + 7 + 6
+        assert figures["finish_reasons"]["stop"] == 3
+
+
+HOSTILE = [
+    ({"policies": ["fair"]}, "recording"),
+    ({"recording": 3, "policies": ["fair"]}, "recording"),
+    ({"recording": {}, "policies": ["fair"]}, "recording.steps"),
+    ({"recording": {"steps": []}, "policies": ["fair"]}, "recording.hello.arrived"),
+    ({"recording": dict(made_up([]), hello=[]), "policies": ["fair"]}, "recording.hello.arrived"),
+    ({"recording": made_up([]), "policies": ["fair"]}, "recording.steps"),
+    ({"recording": dict(made_up([]), steps=[{}, 7]), "policies": ["fair"]}, "recording.steps[1]"),
+    ({"recording": dict(made_up([]), steps=[{"arrived": 7}]), "policies": ["fair"]},
+     "recording.steps[0].arrived"),
+    ({"recording": made_up([(1, 2)]), "policies": ["fair"]}, "recording.steps[0].arrived[0][5]"),
+    ({"recording": made_up([(9, 0, 0, 0, 0, 1)]), "policies": ["fair"]},
+     "recording.steps[0].arrived[0][1]"),
+    ({"recording": made_up([(9, 9, 1e300, 0, 0, 1)]), "policies": ["fair"]},
+     "recording.steps[0].arrived[0][2]"),
+    ({"recording": made_up([(9, 9, 0, 0, 0, 1)] * 2), "policies": ["fair"]}, "recording.steps"),
+    ({"recording": made_up([(9, 9, 0, 0, 0, 1)], [("x", 1, 0)]), "policies": ["fair"]},
+     "recording.steps[0].ended[0][0]"),
+    ({"recording": made_up([(2**31, 9, 0, 0, 0, 1)]), "policies": ["fair"]},
+     "recording.steps[0].arrived[0]"),
+    ({"recording": made_up([(1, 1, 0, 0, 0, i + 1) for i in range(8193)]), "policies": ["fair"]},
+     "recording.steps[0].arrived[8192]"),
+    ({"recording": made_up([(9, 9, 0, 0, 0, 1)]), "policies": []}, "policies"),
+    ({"recording": made_up([(9, 9, 0, 0, 0, 1)]), "policies": ["fair"] * 5}, "policies"),
+    ({"recording": made_up([(9, 9, 0, 0, 0, 1)]), "policies": ["fair", "x" * 99]}, "policies[1]"),
+    ({"recording": made_up([(9, 9, 0, 0, 0, 1)]), "policies": ["fair", 3]}, "policies[1]"),
+    ({"recording": made_up([(9, 9, 0, 0, 0, 1)]), "policies": ["fair"], "profile": "/etc/passwd"},
+     "profile"),
+    ({"recording": made_up([(9, 9, 0, 0, 0, 1)]), "policies": ["fair"],
+      "profile": {"fixed_us": -1}}, "profile"),
+]
+
+
+def test_whatif_refuses_hostile_bodies_by_the_path_of_what_is_wrong(model, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text(KEYS)
+    admin = {"authorization": "Bearer sk-ops"}
+    good = {"recording": made_up([(9, 9, 0, 0, 0, 1)]), "policies": ["fair"]}
+    with start(model, *STEP, "--api-key-file", keys, "--memory-max", "64M", "--body-max",
+               "1M", "--set", "kv_blocks=256") as server:
+        for body, param in HOSTILE:
+            reply = server.post("/v1/engine/whatif", body, headers=admin)
+            assert reply.status == 400 and reply.error["param"] == param, (param, reply.body)
+        reply = server.post("/v1/engine/whatif", good, headers=admin)
+        assert reply.status == 200, reply.body
+        plain = {"authorization": "Bearer sk-plain"}
+        assert server.post("/v1/engine/whatif", good, headers=plain).status == 403
+        large = {"recording": made_up([(3000, 5000, 0, 0, 0, i + 1) for i in range(4000)]),
+                 "policies": ["fair"]}
+        reply = server.post("/v1/engine/whatif", large, headers=admin)
+        assert reply.status == 413, reply.body
+        found = server.plain("GET", "/metrics", headers=admin).body
+        assert b"\njitney:work_bytes 0\n" in found and b"\njitney:work_items 0\n" in found
+
+
+def test_whatif_ends_when_its_client_disconnects(model):
+    endless = made_up([(4000, 16, 0, 0, 0, i + 1) for i in range(7000)])
+    body = json.dumps({"recording": endless, "policies": ["fair"]}).encode()
+    with start(model, *STEP, "--set", "max_seqs=1", "--log-format", "json") as server:
+        sock = server.connect()
+        sock.sendall(http_request("POST", "/v1/engine/whatif", body))
+        # The simulation holds more memory than the body that is read before it.
+        assert wait_until(lambda: server.metrics()["jitney:work_bytes"] > 1e8, 60)
+        sock.close()
+        assert wait_until(lambda: server.metrics()["jitney:work_bytes"] == 0, 60)
+        assert wait_until(lambda: any('"whatif"' in line for line in server.lines), 60)
+        line = json.loads(next(line for line in server.lines if '"whatif"' in line))
+        assert line["outcome"] == "client_gone" and line["turns"] < 10000000

@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "cli/request_list.h"
+#include "sim/request_list.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -19,7 +19,7 @@
 #include "base/check.h"
 #include "base/json.h"
 
-enum { ENDPOINTS = 14, PATH_BYTES = 128, LIMIT_MAX = 5000 };
+enum { ENDPOINTS = 15, PATH_BYTES = 128, LIMIT_MAX = 5000 };
 
 /* A body under construction: `value` stands at `path`, or nothing does. */
 struct sketch {

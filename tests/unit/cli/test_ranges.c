@@ -18,7 +18,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/model_args.h"
-#include "cli/request_list.h"
+#include "sim/request_list.h"
 #include "config/settings.h"
 #include "sample/ranges.h"
 

@@ -1,11 +1,11 @@
-/* cli/replay_run.c - replay_run and replay_run_sim: the list on a clock.
+/* sim/replay_list_run.c - replay_run and replay_run_sim: the list on a clock.
  *
  * One loop on the caller's thread: submit the requests that have arrived, cancel those whose time
  * has come, then take new tokens until the next arrival or cancellation is due. Times are measured
  * from the arrival time in the list, not from the moment of submission. The simulator has the same
  * loop over the same callbacks.
  */
-#include "cli/replay.h"
+#include "sim/replay_list.h"
 
 #include <stdlib.h>
 
@@ -15,6 +15,29 @@
 #include "sim/replay.h"
 
 static const int64_t WAIT_US_MAX = 1000000;
+
+/* ---- a simulated engine ---- */
+
+enum status replay_open_sim(const struct replay_sim_options *o, struct sim_clock *clock,
+                            struct engine **out, struct err *err) {
+    struct sim_engine_options sim = {
+        .engine = {.vocab = o->vocab,
+                   .record_bytes = o->record_bytes,
+                   .sched = {.policy = o->policy,
+                             .knobs = o->knobs,
+                             .ctx_tokens = o->ctx_tokens ? o->ctx_tokens : SIM_CTX_TOKENS,
+                             .group_count = 1}},
+        .profile = o->profile};
+    if (o->knobs.kv_blocks == 0) sim.engine.sched.knobs.kv_blocks = SIM_KV_BLOCKS;
+    return sim_engine_open(out, clock, &sim, err);
+}
+
+void replay_widen_queue(const struct request_list *list, struct knobs *knobs) {
+    uint32_t choices = request_list_choices(list);
+    if (knobs->queue_max < choices) knobs->queue_max = choices;
+}
+
+/* ---- the run ---- */
 
 /* An arrival or a cancellation. */
 struct due {
@@ -74,7 +97,7 @@ static enum status submit(struct run *u, uint32_t i) {
                                 .n = r->n,
                                 .sample = sample_params_default(),
                                 .ignore_end = r->ignore_eos,
-                                .want_logprobs = true,
+                                .want_logprobs = !u->replay->drops_answers,
                                 .tenant = r->tenant,
                                 .urgency = {.priority = r->priority,
                                             .ttft_target_us = r->ttft_target_us,
@@ -117,13 +140,24 @@ static void act(void *ctx, struct engine *e, int64_t now_us) {
     u->status = do_due(u, now_us - u->began_us);
 }
 
+/* It may be asked to stop several times, until it has. */
+static void stop_at_end(struct run *u, uint32_t i, const struct choice *c, uint32_t ready) {
+    const uint32_t *stops = u->replay->list->items[i].stops;
+    if (stops && stops[c->index] > 0 && ready >= c->prompt_tokens + stops[c->index])
+        engine_cancel_choice(u->engine, c->request, c->index, FINISH_STOP);
+}
+
 /* A choice may come once more after its end was seen: it had new tokens, and then it ended. */
 static void on_output(void *ctx, struct choice *c, int64_t now_us) {
     (void)now_us;
     struct run *u = ctx;
     uint32_t i = (uint32_t)(uintptr_t)c->request->user, ready;
     const struct choice_result *result = &u->replay->results[u->replay->first[i] + c->index];
-    if (result->is_done || choice_poll(c, &ready) == FINISH_NONE) return;
+    if (result->is_done) return;
+    if (choice_poll(c, &ready) == FINISH_NONE) {
+        stop_at_end(u, i, c, ready);
+        return;
+    }
     enum status st = replay_take(u->replay, i, c, u->began_us);
     if (st != ST_OK) u->status = st;
     if (--u->left[i] > 0) return;
@@ -136,8 +170,11 @@ static bool is_over(const struct run *u) {
 }
 
 static bool stepped(void *ctx, bool did_work) {
+    struct run *u = ctx;
+    const struct replay *r = u->replay;
     (void)did_work;
-    return !is_over(ctx);
+    if (u->status == ST_OK && r->goes_on && !r->goes_on(r->goes_ctx)) u->status = ST_CANCELLED;
+    return !is_over(u);
 }
 
 static void loop(struct run *u) {

@@ -1,5 +1,5 @@
-/* cli/replay.c - results and summary; see cli/replay.h for the contract. */
-#include "cli/replay.h"
+/* sim/replay_list.c - results and summary; see sim/replay_list.h for the contract. */
+#include "sim/replay_list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,6 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "cli/generated.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 
@@ -40,8 +39,15 @@ static enum status keep_reason(struct choice_result *out, const char *why) {
     return out->refusal ? ST_OK : ST_NOMEM;
 }
 
-static enum status keep_answer(struct choice_result *out, const struct choice *c, uint32_t ready) {
-    out->answer_tokens = ready - c->prompt_tokens;
+/* An engine on the real clock may be some tokens past the end that the list asks for. */
+static uint32_t answer_tokens(const struct replay *r, uint32_t request, const struct choice *c,
+                              uint32_t ready) {
+    const uint32_t *stops = r->list->items[request].stops;
+    uint32_t tokens = ready - c->prompt_tokens;
+    return stops && stops[c->index] > 0 && tokens > stops[c->index] ? stops[c->index] : tokens;
+}
+
+static enum status keep_answer(struct choice_result *out, const struct choice *c) {
     if (out->answer_tokens == 0) return ST_OK;
     out->tokens = mem_alloc_array(out->answer_tokens, sizeof(out->tokens[0]));
     out->logprobs = mem_alloc_array(out->answer_tokens, sizeof(out->logprobs[0]));
@@ -69,7 +75,8 @@ enum status replay_take(struct replay *r, uint32_t request, const struct choice 
     if (ready > c->prompt_tokens) out->first_token_us = c->first_token_us - arrived_us;
     out->finished_us = c->finished_us - arrived_us;
     if (c->finished_us - began_us > r->end_us) r->end_us = c->finished_us - began_us;
-    TRY(keep_answer(out, c, ready));
+    out->answer_tokens = answer_tokens(r, request, c, ready);
+    if (!r->drops_answers) TRY(keep_answer(out, c));
     bool has_reason = out->finish == FINISH_REFUSED || out->finish == FINISH_ERROR;
     return has_reason ? keep_reason(out, c->request->refusal.text) : ST_OK;
 }
@@ -88,17 +95,18 @@ enum status replay_refuse(struct replay *r, uint32_t request, const char *why) {
 
 /* ---- summary ---- */
 
-static bool has_ttft(const struct choice_result *c) { return c->answer_tokens > 0; }
-
-/* An answer that was cut off has no time per token: it did not end at its last token. */
-static bool has_tpot(const struct choice_result *c) {
-    return c->answer_tokens > 1 && (c->finish == FINISH_STOP || c->finish == FINISH_LENGTH);
+bool choice_result_ttft_ms(const struct choice_result *c, double *ms) {
+    *ms = (double)c->first_token_us / 1e3;
+    return c->answer_tokens > 0;
 }
 
-static double ttft_ms(const struct choice_result *c) { return (double)c->first_token_us / 1e3; }
-
-static double tpot_ms(const struct choice_result *c) {
-    return (double)(c->finished_us - c->first_token_us) / 1e3 / (c->answer_tokens - 1);
+/* An answer that was cut off has no time per token: it did not end at its last token. */
+bool choice_result_tpot_ms(const struct choice_result *c, double *ms) {
+    *ms = 0;
+    if (c->answer_tokens < 2 || (c->finish != FINISH_STOP && c->finish != FINISH_LENGTH))
+        return false;
+    *ms = (double)(c->finished_us - c->first_token_us) / 1e3 / (c->answer_tokens - 1);
+    return true;
 }
 
 static int by_value(const void *a, const void *b) {
@@ -113,13 +121,13 @@ static double percentile(const double *sorted, uint32_t count, double share) {
     return sorted[rank > 0 ? rank - 1 : 0];
 }
 
-static struct spread spread_of(const struct replay *r, bool (*has)(const struct choice_result *),
-                               double (*get)(const struct choice_result *)) {
+static struct spread spread_of(const struct replay *r,
+                               bool (*get)(const struct choice_result *, double *)) {
     struct spread out = {.count = 0};
     double *values = mem_alloc_array(r->choice_count + 1, sizeof(values[0]));
     if (!values) return out;
     for (uint32_t i = 0; i < r->choice_count; i++)
-        if (has(&r->results[i])) values[out.count++] = get(&r->results[i]);
+        if (get(&r->results[i], &values[out.count])) out.count++;
     qsort(values, out.count, sizeof(values[0]), by_value);
     if (out.count > 0) {
         out.p50 = percentile(values, out.count, 0.5);
@@ -133,8 +141,8 @@ struct replay_summary replay_summarize(const struct replay *r, const struct engi
     struct replay_summary s = {.requests = r->list->count,
                                .choices = r->choice_count,
                                .elapsed_s = (double)r->end_us / 1e6,
-                               .ttft_ms = spread_of(r, has_ttft, ttft_ms),
-                               .tpot_ms = spread_of(r, has_tpot, tpot_ms),
+                               .ttft_ms = spread_of(r, choice_result_ttft_ms),
+                               .tpot_ms = spread_of(r, choice_result_tpot_ms),
                                .preemptions = stats->sched.preempted,
                                .steps = stats->sched.steps};
     for (uint32_t i = 0; i < r->list->count; i++)
@@ -153,41 +161,6 @@ struct replay_summary replay_summarize(const struct replay *r, const struct engi
 }
 
 /* ---- output ---- */
-
-static void put_time(const char *name, bool has, double ms, struct buf *out) {
-    buf_printf(out, ",\"%s\":", name);
-    if (has)
-        put_json_number(out, ms);
-    else
-        buf_put_text(out, "null");
-}
-
-static void put_result(const struct choice_result *c, const char *id, uint32_t index,
-                       struct buf *out) {
-    buf_printf(out, "{\"id\":%s,\"choice\":%u,\"tokens\":[", id, index);
-    for (uint32_t i = 0; i < c->answer_tokens; i++)
-        buf_printf(out, "%s%d", i ? "," : "", c->tokens[i]);
-    buf_put_text(out, "],\"logprobs\":[");
-    for (uint32_t i = 0; i < c->answer_tokens; i++) {
-        if (i) buf_put_char(out, ',');
-        put_json_number(out, (double)c->logprobs[i]);
-    }
-    buf_printf(out, "],\"finish_reason\":\"%s\"", finish_name(c->finish));
-    put_time("ttft_ms", has_ttft(c), ttft_ms(c), out);
-    put_time("tpot_ms", has_tpot(c), has_tpot(c) ? tpot_ms(c) : 0, out);
-    buf_printf(out, ",\"preempted\":%u,\"cached_tokens\":%u", c->preempt_count, c->cached_tokens);
-    if (c->refusal) {
-        buf_put_text(out, ",\"error\":");
-        buf_put_json_string(out, str_of(c->refusal));
-    }
-    buf_put_text(out, "}\n");
-}
-
-void replay_put_results(const struct replay *r, struct buf *out) {
-    for (uint32_t i = 0; i < r->list->count; i++)
-        for (uint32_t c = r->first[i]; c < r->first[i + 1]; c++)
-            put_result(&r->results[c], r->list->items[i].id, c - r->first[i], out);
-}
 
 static void put_spread(const char *name, const struct spread *s, struct buf *out) {
     buf_printf(out, ",\"%s\":", name);
@@ -214,14 +187,4 @@ void replay_put_summary(const struct replay_summary *s, struct buf *out) {
         buf_printf(out, "%s\"%s\":%u", i > FINISH_STOP ? "," : "",
                    finish_name((enum finish_reason)i), s->ends[i]);
     buf_put_text(out, "}}\n");
-}
-
-void replay_put_table(const struct replay_summary *s, struct buf *out) {
-    buf_printf(out, "%u requests, %llu output tokens in %.2f s: %.1f tokens/s\n", s->requests,
-               (unsigned long long)s->output_tokens, s->elapsed_s, s->output_tokens_per_s);
-    buf_printf(out, "first token  p50 %.1f ms  p99 %.1f ms\n", s->ttft_ms.p50, s->ttft_ms.p99);
-    buf_printf(out, "per token    p50 %.1f ms  p99 %.1f ms\n", s->tpot_ms.p50, s->tpot_ms.p99);
-    buf_printf(out, "%llu steps, %.1f us of scheduling each, %llu preemptions, %.1f %% KV waste\n",
-               (unsigned long long)s->steps, s->sched_us_per_step,
-               (unsigned long long)s->preemptions, 100 * s->kv_waste);
 }

@@ -1,4 +1,4 @@
-/* cli/request_list.h - the requests of a replay, read from lines of JSON.
+/* sim/request_list.h - the requests of a replay, read from lines of JSON.
  *
  * A line is one request (docs/cli.md, replay):
  *
@@ -9,8 +9,8 @@
  *
  * Lifetime: read, use, deinit. Thread: its owner.
  */
-#ifndef CLI_REQUEST_LIST_H
-#define CLI_REQUEST_LIST_H
+#ifndef SIM_REQUEST_LIST_H
+#define SIM_REQUEST_LIST_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,6 +28,8 @@ struct listed_request {
     int32_t *prompt;
     uint32_t prompt_tokens;
     uint32_t max_tokens, n;
+    uint32_t *stops; /* by choice: the answer ends after so many tokens, as if the model had ended
+                        it, 0: not by this; NULL: none does */
     double temperature;
     uint64_t seed; /* if not given: a hash of the id */
     bool ignore_eos;
@@ -57,6 +59,14 @@ enum status request_list_read(struct request_list *list, struct str text,
                               const struct prompt_source *source, line_note_fn *note, void *ctx,
                               struct err *err);
 void request_list_deinit(struct request_list *list); /* a zeroed one is fine */
+
+/* For other readers: a copy of *item at the end of the list, which owns what it points to from then
+ * on; room for the stops of its n choices, all 0; a prompt of random tokens, seeded by the id. */
+enum status request_list_push(struct request_list *list, const struct listed_request *item);
+enum status listed_request_make_stops(struct listed_request *item);
+enum status listed_request_draw_prompt(struct listed_request *item, uint32_t prompt_tokens,
+                                       const struct prompt_source *source);
+void listed_request_deinit(struct listed_request *item);
 
 uint32_t request_list_choices(const struct request_list *list); /* of all requests together */
 

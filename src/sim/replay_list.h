@@ -1,23 +1,27 @@
-/* cli/replay.h - the results of a list of requests: per choice, and as a summary.
+/* sim/replay_list.h - a list of requests through an engine: results per choice, and a summary.
  *
  * replay_run fills it on the real clock, replay_run_sim on a simulated one.
  *
  * Lifetime: create for a list, which outlives it; destroy. Thread: its owner.
  */
-#ifndef CLI_REPLAY_H
-#define CLI_REPLAY_H
+#ifndef SIM_REPLAY_LIST_H
+#define SIM_REPLAY_LIST_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
-#include "cli/request_list.h"
+#include "sched/cost.h"
+#include "sched/knobs.h"
 #include "sched/seq.h"
+#include "sim/request_list.h"
 
 struct buf;
 struct choice;
 struct engine;
 struct engine_stats;
+struct sched_policy;
 struct sim_clock;
 
 struct choice_result {
@@ -53,6 +57,12 @@ struct replay {
     uint32_t *first;               /* by request: where its choices begin */
     uint32_t choice_count, done_count;
     int64_t end_us; /* when the last one finished, from the start of the replay */
+
+    /* Set after replay_init where they differ from the default. */
+    bool drops_answers;              /* tokens and logprobs are not kept */
+    bool (*goes_on)(void *goes_ctx); /* asked after each turn of a simulated engine; false ends the
+                                         run with ST_CANCELLED; NULL: goes on */
+    void *goes_ctx;
 };
 
 enum status replay_init(struct replay *r, const struct request_list *list, struct err *err);
@@ -65,6 +75,26 @@ enum status replay_take(struct replay *r, uint32_t request, const struct choice 
 /* All choices of a request ended before they began. */
 enum status replay_refuse(struct replay *r, uint32_t request, const char *why);
 
+/* An engine for replay_run_sim. A model that is simulated has no context, vocabulary or memory of
+ * its own: */
+enum {
+    SIM_CTX_TOKENS = 32768,
+    SIM_VOCAB = 32000,
+    SIM_KV_BLOCKS = 49152, /* 96 GiB of blocks of 16 tokens of an 8B model */
+};
+struct replay_sim_options {
+    const struct sched_policy *policy;
+    struct knobs knobs;  /* kv_blocks 0: SIM_KV_BLOCKS */
+    uint32_t ctx_tokens; /* 0: SIM_CTX_TOKENS */
+    uint32_t vocab;
+    size_t record_bytes;
+    struct cost_profile profile;
+};
+enum status replay_open_sim(const struct replay_sim_options *o, struct sim_clock *clock,
+                            struct engine **out, struct err *err);
+/* Raise queue_max so that all choices of the list may wait. */
+void replay_widen_queue(const struct request_list *list, struct knobs *knobs);
+
 /* Run the list to the last choice: on a started engine and the real clock, or stepping the
  * engine by hand on the simulated one. */
 enum status replay_run(struct replay *r, struct engine *e, struct err *err);
@@ -73,9 +103,10 @@ enum status replay_run_sim(struct replay *r, struct engine *e, struct sim_clock 
 
 struct replay_summary replay_summarize(const struct replay *r, const struct engine_stats *stats);
 
-/* One object per choice and line, in the order of the list. */
-void replay_put_results(const struct replay *r, struct buf *out);
+/* False: it has no such time. */
+bool choice_result_ttft_ms(const struct choice_result *c, double *ms);
+bool choice_result_tpot_ms(const struct choice_result *c, double *ms);
+
 void replay_put_summary(const struct replay_summary *s, struct buf *out); /* one JSON object */
-void replay_put_table(const struct replay_summary *s, struct buf *out);   /* for people */
 
 #endif

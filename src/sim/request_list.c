@@ -1,5 +1,5 @@
-/* cli/request_list.c - see cli/request_list.h for the contract. */
-#include "cli/request_list.h"
+/* sim/request_list.c - see sim/request_list.h for the contract. */
+#include "sim/request_list.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -52,8 +52,8 @@ static const struct field fields[] = {
     {"priority", FIELD_SIGNED, AT(priority), INT32_MIN, INT32_MAX},
 };
 
-static const char *const other_keys[] = {"id",         "prompt", "prompt_tokens",
-                                         "prompt_len", "tenant", NULL};
+static const char *const other_keys[] = {
+    "id", "prompt", "prompt_tokens", "prompt_len", "tenant", "stop_after", NULL};
 
 struct reading {
     struct request_list *list;
@@ -164,6 +164,32 @@ static enum status read_tenant(struct reading *r, const struct json *doc,
     return map_put(r->tenants, (struct str){out->tenant_name, name.len}, out->tenant);
 }
 
+/* ---- where answers end ---- */
+
+enum status listed_request_make_stops(struct listed_request *item) {
+    item->stops = mem_zalloc_array(item->n, sizeof(item->stops[0]));
+    return item->stops ? ST_OK : ST_NOMEM;
+}
+
+/* A number for all choices, or a list with one for each. */
+static enum status read_stops(const struct json *doc, struct listed_request *out, struct err *err) {
+    const struct json *v = member(doc, "stop_after");
+    bool is_list = json_kind(v) == JS_LIST;
+    if (!v) return ST_OK;
+    if (is_list && json_count(v) != out->n)
+        return err_set(err, ST_BAD, "\"stop_after\" has %zu entries for %u choices", json_count(v),
+                       out->n);
+    TRY(listed_request_make_stops(out));
+    for (uint32_t i = 0; i < out->n; i++) {
+        int64_t tokens = json_int(is_list ? json_at(v, i) : v, -1);
+        if (tokens < 1 || tokens > out->max_tokens)
+            return err_set(err, ST_BAD, "\"stop_after\" must be from 1 to max_tokens (%u)",
+                           out->max_tokens);
+        out->stops[i] = (uint32_t)tokens;
+    }
+    return ST_OK;
+}
+
 /* ---- prompts ---- */
 
 static enum status prompt_from_text(const struct reading *r, struct str text,
@@ -212,13 +238,21 @@ static enum status prompt_from_ids(const struct reading *r, const struct json *i
 }
 
 /* Not a special token: a random prompt must not begin or end a message. */
-static int32_t draw_token(const struct reading *r, struct rng *rng) {
+static int32_t draw_token(const struct prompt_source *source, struct rng *rng) {
     int32_t id = 0;
     for (uint32_t i = 0; i < DRAWS_MAX; i++) {
-        id = (int32_t)rng_below(rng, r->source->vocab);
-        if (!r->source->tokenizer || !tokenizer_is_special(r->source->tokenizer, id)) break;
+        id = (int32_t)rng_below(rng, source->vocab);
+        if (!source->tokenizer || !tokenizer_is_special(source->tokenizer, id)) break;
     }
     return id;
+}
+
+enum status listed_request_draw_prompt(struct listed_request *item, uint32_t prompt_tokens,
+                                       const struct prompt_source *source) {
+    TRY(prompt_room(item, prompt_tokens));
+    struct rng rng = {.seed = XXH3_64bits(item->id, strlen(item->id))};
+    for (uint32_t i = 0; i < prompt_tokens; i++) item->prompt[i] = draw_token(source, &rng);
+    return ST_OK;
 }
 
 static enum status prompt_from_len(const struct reading *r, const struct json *len,
@@ -227,10 +261,7 @@ static enum status prompt_from_len(const struct reading *r, const struct json *l
     if (count < 1 || count > PROMPT_TOKENS_MAX)
         return err_set(err, ST_BAD, "\"prompt_len\" must be a whole number from 1 to %d",
                        PROMPT_TOKENS_MAX);
-    TRY(prompt_room(out, (size_t)count));
-    struct rng rng = {.seed = XXH3_64bits(out->id, strlen(out->id))};
-    for (int64_t i = 0; i < count; i++) out->prompt[i] = draw_token(r, &rng);
-    return ST_OK;
+    return listed_request_draw_prompt(out, (uint32_t)count, r->source);
 }
 
 static enum status read_prompt(const struct reading *r, const struct json *doc,
@@ -265,13 +296,14 @@ static void warn_of_keys(const struct reading *r, const struct json *doc, uint32
     }
 }
 
-static void drop(struct listed_request *item) {
+void listed_request_deinit(struct listed_request *item) {
     mem_free(item->id);
     mem_free(item->tenant_name);
     mem_free(item->prompt);
+    mem_free(item->stops);
 }
 
-static enum status push(struct request_list *list, const struct listed_request *item) {
+enum status request_list_push(struct request_list *list, const struct listed_request *item) {
     if (list->count == list->cap) {
         uint32_t cap = list->cap ? 2 * list->cap : 64;
         void *grown = mem_realloc(list->items, cap * sizeof(list->items[0]));
@@ -287,6 +319,7 @@ static enum status read_members(struct reading *r, const struct json *doc,
                                 struct listed_request *item, struct err *err) {
     if (json_kind(doc) != JS_MAP) return err_set(err, ST_BAD, "the line must be a JSON object");
     TRY(read_fields(doc, item, err));
+    TRY(read_stops(doc, item, err));
     TRY(read_id(doc, item, err));
     TRY(read_prompt(r, doc, item, err));
     return read_tenant(r, doc, item, err);
@@ -299,8 +332,8 @@ static enum status read_line(struct reading *r, struct str text, uint32_t line, 
     TRY(json_parse(text, &line_limits, &doc, err));
     enum status st = read_members(r, doc, &item, err);
     if (st == ST_OK) warn_of_keys(r, doc, line);
-    if (st == ST_OK) st = push(r->list, &item);
-    if (st != ST_OK) drop(&item);
+    if (st == ST_OK) st = request_list_push(r->list, &item);
+    if (st != ST_OK) listed_request_deinit(&item);
     json_destroy(doc);
     return st;
 }
@@ -336,7 +369,7 @@ enum status request_list_read(struct request_list *list, struct str text,
 }
 
 void request_list_deinit(struct request_list *list) {
-    for (uint32_t i = 0; i < list->count; i++) drop(&list->items[i]);
+    for (uint32_t i = 0; i < list->count; i++) listed_request_deinit(&list->items[i]);
     mem_free(list->items);
     *list = (struct request_list){.items = NULL};
 }
