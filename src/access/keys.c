@@ -31,6 +31,8 @@ enum {
     HASH_BYTES = 32,
     NAME_BYTES = sizeof(((struct key *)0)->name),
     PLACE_BYTES = 256,
+    TTFT_MS_DEFAULT = 100, /* nobody notices a tighter target, and it would displace others */
+    TPOT_MS_DEFAULT = 10,
 };
 
 /* Where the file has it, to find duplicates. */
@@ -214,6 +216,8 @@ static enum status draft_line(const struct keys *k, struct str line, uint32_t nu
     struct draft *d = NULL;
     TRY(draft_add(all, &d, err));
     d->number = number;
+    d->key.ttft_ms = TTFT_MS_DEFAULT;
+    d->key.tpot_ms = TPOT_MS_DEFAULT;
     snprintf(d->key.name, sizeof(d->key.name), "key-%u", number);
     TRY(read_line(k, line, d, err));
     all->key_count += !d->is_tenant;

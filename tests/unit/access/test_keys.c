@@ -58,7 +58,7 @@ static void test_a_line_has_all_options_of_a_key(void **state) {
                              "  sk-two name=bob tenant=lab rpm=60 tpm=9000 concurrent=4 "
                              "priority=-2 ttft=500 tpot=20 admin # boss\r\n"
                              "sk-three tenant=lab\n"
-                             "sk#four tenant=lob\n");
+                             "sk#four tenant=lob ttft=0 tpot=0\n");
     assert_null(keys_anyone(k));
     const struct key *one = find(k, "sk-one"), *two = find(k, "sk-two");
     const struct key *three = find(k, "sk-three"), *four = find(k, "sk#four");
@@ -73,7 +73,10 @@ static void test_a_line_has_all_options_of_a_key(void **state) {
     assert_int_equal(two->priority, -2);
     assert_int_equal(two->ttft_ms, 500);
     assert_int_equal(two->tpot_ms, 20);
-    assert_int_equal(one->ttft_ms, 0);
+    assert_int_equal(one->ttft_ms, 100); /* the default is no invitation to displace others */
+    assert_int_equal(one->tpot_ms, 10);
+    assert_int_equal(four->ttft_ms, 0);
+    assert_int_equal(four->tpot_ms, 0);
     assert_true(two->is_admin);
     assert_int_equal(two->tenant, three->tenant);
     assert_true(one->tenant != two->tenant);
