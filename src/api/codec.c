@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "api/grammar_read.h"
 #include "base/json.h"
 
 enum { SCRATCH_BYTES_MAX = 1 << 28, PREFIX_BYTES = 32 };
@@ -11,6 +12,7 @@ enum status codec_read_body(const struct codec *codec, struct json *doc, bool ke
                             struct api_request *r, struct api_error *e) {
     api_request_init(r, codec);
     TRY(codec->read_body(doc, r, e));
+    TRY(grammar_check(r, e));
     if (!keeps_body) return api_request_drop_body(r);
     r->held_bytes = json_memory(doc);
     return ST_OK;

@@ -177,6 +177,16 @@ static const char *response_status(const struct answer *a) {
     }
 }
 
+static void put_format(const struct answer *a, struct buf *out) {
+    const struct json *format = json_path(a->request->doc, "text.format");
+    PUT(out, ",\"text\":{\"format\":");
+    if (json_kind(format) == JS_MAP)
+        json_put(format, out);
+    else
+        PUT(out, "{\"type\":\"text\"}");
+    buf_put_char(out, '}');
+}
+
 static void put_settings(const struct answer *a, struct buf *out) {
     const struct json *reasoning = json_get(a->request->doc, "reasoning");
     put_sent(a, "instructions", "null", out);
@@ -189,7 +199,7 @@ static void put_settings(const struct answer *a, struct buf *out) {
     json_put(json_get(reasoning, "effort"), out);
     PUT(out, ",\"summary\":null},\"service_tier\":\"default\",\"store\":false");
     put_sent(a, "temperature", "1.0", out);
-    PUT(out, ",\"text\":{\"format\":{\"type\":\"text\"}}");
+    put_format(a, out);
     put_sent(a, "tool_choice", "\"auto\"", out);
     put_tools(a, out);
     put_sent(a, "top_logprobs", "0", out);
@@ -401,6 +411,7 @@ static const char *const repeated[] = {"instructions",
                                        "parallel_tool_calls",
                                        "reasoning.effort",
                                        "temperature",
+                                       "text.format",
                                        "tool_choice",
                                        "tools",
                                        "top_logprobs",

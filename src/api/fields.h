@@ -82,6 +82,15 @@ enum field_store {
     STORE_BIAS,        /* the request's bias */
     STORE_KWARG,       /* template_kwargs: a variable of the field's name */
     STORE_KWARGS,      /* template_kwargs: every member of the map */
+    /* The request's grammar (api/grammar_read.h): */
+    STORE_FORMAT,         /* the type of a format: text, json_object or json_schema */
+    STORE_SCHEMA,         /* a JSON schema, or a text that holds one */
+    STORE_JSON_OR_SCHEMA, /* "json", or a JSON schema */
+    STORE_ANY_JSON,       /* true: any JSON object */
+    STORE_REGEX,          /* a regular expression */
+    STORE_CHOICE,         /* a list of texts */
+    STORE_GBNF,           /* a grammar in GBNF */
+    STORE_RULES,          /* a grammar in GBNF, or in Lark's notation */
 };
 
 struct api_field {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "api/api_int.h"
+#include "api/grammar_read.h"
 #include "api/request.h"
 #include "base/check.h"
 #include "base/json.h"
@@ -169,6 +170,15 @@ enum status field_store(const struct api_field *f, const struct json *v, void *r
         return api_request_set_kwarg(request, str_of(f->path), json_pin(v));
     case STORE_KWARGS:
         return store_kwargs(request, v, param, e);
+    case STORE_FORMAT:
+    case STORE_SCHEMA:
+    case STORE_JSON_OR_SCHEMA:
+    case STORE_ANY_JSON:
+    case STORE_REGEX:
+    case STORE_CHOICE:
+    case STORE_GBNF:
+    case STORE_RULES:
+        return grammar_store(f, v, request, param, e);
     default:
         store_number(f, v, at);
         return ST_OK;

@@ -16,6 +16,7 @@
 #include "base/buf.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "engine/grammars.h"
 #include "engine/request.h"
 #include "sample/sampler.h"
 #include "sched/seq.h"
@@ -46,6 +47,14 @@ struct api_prompt {
 
 /* TOOLS_REQUIRED means one of several; a single tool that is required is TOOLS_NAMED. */
 enum tool_choice { TOOLS_NONE, TOOLS_AUTO, TOOLS_REQUIRED, TOOLS_NAMED };
+
+/* What the answer must be; api/grammar_read.h. */
+struct api_grammar {
+    const char *field; /* that gave it, for errors; NULL: none did */
+    bool is_given, is_format, needs_schema;
+    enum grammar_kind kind;
+    struct buf source; /* owned; until api_request_drop_messages */
+};
 
 struct api_request {
     const struct codec *codec;
@@ -85,6 +94,7 @@ struct api_request {
     uint32_t top_logprobs;
     bool prompt_logprobs; /* of the prompt as well, for echo */
     bool return_token_ids;
+    struct api_grammar grammar;
 
     /* How it is delivered. */
     bool stream, include_usage;

@@ -32,6 +32,7 @@
 #include "report/tracer.h"
 
 struct account;
+struct answer_grammar;
 struct accounts;
 struct encoder;
 struct key;
@@ -71,6 +72,7 @@ struct generation {
     /* Private to generation*.c. */
     struct account *account; /* of its key's tenant */
     struct prompts prompts;
+    struct answer_grammar *grammar;    /* a reference until the prompts are submitted; or NULL */
     struct generation_part *parts;     /* [part_count], owned */
     struct generation_choice *choices; /* [answer.choice_count], owned */
     uint32_t part_count;

@@ -2,9 +2,10 @@
  *
  * Templates and tokenizers take time in proportion to the text, and a template may come from
  * anyone, so both run in libuv's pool, for short texts too: nothing that a client sends or a model
- * brings can hold the I/O thread. The pool uses the request and the prompts and nothing else; a
- * generation that is cancelled meanwhile waits for it.
+ * brings can hold the I/O thread. So does compiling a grammar. The pool uses the request, the
+ * prompts and the grammar and nothing else; a generation that is cancelled meanwhile waits for it.
  */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -22,6 +23,7 @@ struct generation_work {
     struct generation *generation;
     enum status status;
     struct api_error error;
+    atomic_bool is_cancelled; /* no client waits for it; the pool reads it */
 };
 
 static void refuse_full(const struct generation *gen, struct api_error *e) {
@@ -83,6 +85,7 @@ static struct request_spec spec_of(const struct generation *gen, const struct to
                                 .stop_token_count = q->stop_token_count,
                                 .want_logprobs = q->logprobs,
                                 .want_prompt_logprobs = q->prompt_logprobs,
+                                .grammar = gen->grammar,
                                 .cache_salt = q->cache_salt,
                                 .tenant = gen->key ? gen->key->tenant : 0,
                                 .has_share = keys_has_others(gen->all->options.keys, gen->key),
@@ -157,23 +160,50 @@ static void submit(struct generation *gen, enum status st, struct api_error *e) 
     generation_deliver(gen);
 }
 
-/* ---- the prompt, in libuv's pool ---- */
+/* ---- the prompt and the grammar, in libuv's pool ---- */
 
-static enum status prepare_prompts(struct generation *gen, struct api_error *e) {
+static bool is_cancelled(void *ctx) {
+    return atomic_load(&((struct generation_work *)ctx)->is_cancelled);
+}
+
+static enum status compile_grammar(struct generation_work *w, struct api_error *e) {
+    struct generation *gen = w->generation;
+    const struct api_grammar *g = &gen->request.grammar;
+    const struct grammar_source source = {.kind = g->kind,
+                                          .text = buf_str(&g->source),
+                                          .cancelled = is_cancelled,
+                                          .cancelled_ctx = w};
+    struct grammar_refusal why;
+    if (!gen->model->grammars)
+        return api_refuse(e, 400, g->field, "unsupported_parameter",
+                          "'%s': the simulated model \"%s\" keeps to no grammar", g->field,
+                          gen->model->name);
+    enum status st = grammars_compile(gen->model->grammars, &source, &gen->grammar, &why);
+    if (st == ST_OK) return ST_OK;
+    if (st == ST_NOMEM) return api_refuse(e, 503, NULL, "out_of_memory", "%s", why.err.text);
+    return api_refuse(e, 400, g->field, "invalid_grammar", "'%s' is refused%s%s: %s", g->field,
+                      why.path[0] ? " at " : "", why.path, why.err.text);
+}
+
+static enum status prepare_prompts(struct generation_work *w, struct api_error *e) {
+    struct generation *gen = w->generation;
     enum status st = prompts_prepare(gen->model, &gen->request, &gen->prompts, e);
+    if (st == ST_OK && gen->request.grammar.is_given) st = compile_grammar(w, e);
     api_request_drop_messages(&gen->request); /* takes 15 ms if there are many */
     return st;
 }
 
 static void run_in_pool(struct work_item *item) {
     struct generation_work *w = (struct generation_work *)item;
-    w->status = prepare_prompts(w->generation, &w->error);
+    w->status = prepare_prompts(w, &w->error);
 }
 
 /* The engine has copied the prompt, or will not get it. */
 static void drop_prompts(struct generation *gen) {
     api_request_drop_messages(&gen->request);
     prompts_deinit(&gen->prompts);
+    answer_grammar_unref(gen->grammar);
+    gen->grammar = NULL;
     mem_free(gen->work);
     gen->work = NULL;
     enum status st = generation_charge(gen, 0, NULL);
@@ -204,6 +234,7 @@ static void prepare(struct generation *gen) {
         w->item.run = run_in_pool;
         w->item.done = on_prepared;
         w->item.bytes = gen->request.prompt_bytes;
+        w->item.is_long = gen->request.grammar.is_given;
         w->generation = gen;
         st = work_queue_push(gen->all->options.work, &gen->account->lane, &w->item);
     }
@@ -216,10 +247,11 @@ static void prepare(struct generation *gen) {
 }
 
 void generation_cancel_work(struct generation *gen) {
-    if (gen->work && gen->work->item.state == WORK_WAITING) {
-        CHECK(work_queue_cancel(&gen->work->item));
-        drop_prompts(gen);
-    }
+    if (!gen->work) return;
+    atomic_store(&gen->work->is_cancelled, true);
+    if (gen->work->item.state != WORK_WAITING) return;
+    CHECK(work_queue_cancel(&gen->work->item));
+    drop_prompts(gen);
 }
 
 void generation_start(struct generation *gen, struct sink *s) {

@@ -252,6 +252,7 @@ static void fill_served(struct registry *r, struct model_parts *p) {
     m->chat = p->chat;
     m->chat_missing = p->chat_err;
     m->engine = p->service.engine;
+    m->grammars = p->service.grammars;
     m->embedder = p->embedder;
     if (!m->is_encoder) choose_tools(r, m);
     m->file_bytes = bytes_of(p, m->loaded->file);
@@ -438,6 +439,8 @@ static enum status read_settings(struct registry *r, const struct env_settings *
                                   .placement = s->placement,
                                   .spill_dir = env->tmp_dir,
                                   .record_bytes = s->record_bytes,
+                                  .grammar_us = (int64_t)(s->grammar_s * 1e6),
+                                  .grammar_bytes = s->grammar_max,
                                   .secret = &r->secret,
                                   .on_progress = on_progress,
                                   .progress_ctx = r};

@@ -60,6 +60,7 @@ struct served_model {
     char fingerprint[FINGERPRINT_BYTES];
     struct engine *engine;     /* NULL: an encoder */
     struct embedder *embedder; /* NULL: it gives no embeddings */
+    struct grammars *grammars; /* NULL: its answers cannot have a grammar */
     const struct loaded_model *loaded;
     struct knobs knobs; /* of the engine, at its start */
     struct start_part {

@@ -199,7 +199,8 @@ enum status work_queue_push(struct work_queue *q, struct work_lane *lane, struct
     TRY(take_room(q, lane, w));
     w->queue = q;
     w->lane = lane;
-    w->length = w->bytes >= q->options.long_from_bytes ? WORK_LONG : WORK_SHORT;
+    bool is_long = w->is_long || w->bytes >= q->options.long_from_bytes;
+    w->length = is_long ? WORK_LONG : WORK_SHORT;
     enqueue(w);
     start_waiting(q);
     return ST_OK;

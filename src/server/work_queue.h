@@ -49,6 +49,7 @@ struct work_item {
     void (*run)(struct work_item *w);
     void (*done)(struct work_item *w);
     uint64_t bytes;     /* that it holds, or that it reads if it holds none */
+    bool is_long;       /* it may take long although its bytes are few */
     bool is_continuing; /* of a request that the pool has worked for: it is never refused */
 
     /* Private. */

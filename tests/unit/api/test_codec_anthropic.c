@@ -86,7 +86,7 @@ static const struct bad_body bad[] = {
     {"{" MAX USER "\"mcp_servers\":[{}]}", "mcp_servers", "not supported"},
     {"{" MAX USER "\"container\":\"c\"}", "container", "not supported"},
     {"{" MAX USER "\"output_config\":{\"format\":{\"type\":\"json_schema\"}}}",
-     "output_config.format", "not supported"},
+     "output_config.format.schema", "missing"},
 };
 
 static void test_bad_bodies_are_refused_by_name(void **state) {

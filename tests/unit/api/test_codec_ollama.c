@@ -114,8 +114,8 @@ static const struct bad_body bad_chats[] = {
     {"{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
      "\"arguments\":\"{}\"}}]}]}",
      "messages[0].tool_calls[0].function.arguments", NULL},
-    {"{" SAID "\"format\":\"json\"}", "format", "not supported"},
-    {"{" SAID "\"format\":{\"type\":\"object\"}}", "format", "not supported"},
+    {"{" SAID "\"format\":\"xml\"}", "format", "not supported"},
+    {"{" SAID "\"format\":[]}", "format", "an array"},
     {"{" SAID "\"stream\":\"no\"}", "stream", NULL},
     {"{" SAID "\"think\":[]}", "think", NULL},
     {"{" SAID "\"logprobs\":true}", "logprobs", "not supported"},

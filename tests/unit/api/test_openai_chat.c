@@ -406,8 +406,8 @@ static void test_invalid_fields_are_refused_by_name(void **state) {
                    "integer_above_max_value", "");
     expect_refusal("{" HELLO_MESSAGES ",\"top_logprobs\":3}", "top_logprobs", NULL, "logprobs");
     expect_refusal("{" HELLO_MESSAGES ",\"stream_options\":{}}", "stream_options", NULL, "stream");
-    expect_refusal("{" HELLO_MESSAGES ",\"response_format\":{\"type\":\"json_object\"}}",
-                   "response_format.type", "invalid_value", "json_object");
+    expect_refusal("{" HELLO_MESSAGES ",\"response_format\":{\"type\":\"grammar\"}}",
+                   "response_format.type", "invalid_value", "'grammar'");
     expect_refusal("{" HELLO_MESSAGES ",\"modalities\":[\"text\",\"audio\"]}", "modalities[1]",
                    "invalid_value", "audio");
     expect_refusal("{" HELLO_MESSAGES ",\"functions\":[{\"name\":\"f\"}]}", "functions",
