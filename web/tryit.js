@@ -1,10 +1,9 @@
 // tryit.js - a small load for newcomers, the live switch of the policy, and two policies compared.
 import {errorNote, getJson, hasPath, postJson, send} from './api.js';
 import {engineState, liveRecording, ofModel} from './bus.js';
+import {arrivalsOf, showComparison} from './compare.js';
 import {makeId} from './conversation.js';
-import {button, el, fill, numberText, plural, saveFile, say} from './dom.js';
-import {Picture} from './picture.js';
-import {StepStore} from './record.js';
+import {button, el, fill, plural, saveFile, say} from './dom.js';
 
 const REQUESTS = 24;
 const APART_MS = 400;
@@ -149,43 +148,22 @@ function policyRow(onState) {
     return [el('div', {class: 'row'}, field, apply), summary];
 }
 
-// ---- what if ----
+// ---- the last minute ----
 
-const FIGURES = 24; // of the report that are shown
-
-/** The steps of the last minute, with the arrivals that belong to them. */
+/** The steps of the last minute; null: no request arrived in them. */
 function lastMinute() {
     const recording = liveRecording();
     if (!recording || !recording.steps.length) return null;
     const from = recording.steps.at(-1).at_us - MINUTE_US;
-    return {...recording, steps: recording.steps.filter((s) => s.at_us >= from)};
+    const steps = recording.steps.filter((s) => s.at_us >= from);
+    return steps.some((s) => s.arrived) ? {...recording, steps} : null;
 }
 
-/** The requests of the last minute, one on each line, as `jitney replay` reads them. */
-function replayLines(recording) {
-    const at = Object.fromEntries(['arrived', 'ended'].map(
-        (list) => [list, Object.fromEntries(recording.hello[list].map((name, i) => [name, i]))]));
-    const keyOf = (row, list) => `${row[at[list].request]}.${row[at[list].choice]}`;
-    const written = new Map(recording.steps.flatMap((s) => s.ended || [])
-                                .map((row) => [keyOf(row, 'ended'), row[at.ended.generated]]));
-    const rows = recording.steps.flatMap((s) => s.arrived || []);
-    const first = Math.min(...rows.map((row) => row[at.arrived.at_us]));
-    return rows.map((row) => JSON.stringify({
-        id: keyOf(row, 'arrived'),
-        at_ms: (row[at.arrived.at_us] - first) / 1000,
-        prompt_len: row[at.arrived.prompt],
-        max_tokens: written.get(keyOf(row, 'arrived')) || row[at.arrived.max],
-        ignore_eos: true,
-        tenant: row[at.arrived.tenant],
-    }) + '\n');
-}
-
+/** As `jitney replay` reads them. */
 function saveRequests() {
     const recording = lastMinute();
-    const lines = recording ? replayLines(recording) : [];
-    if (!lines.length)
-        return say('No request arrived in the last minute. Send a small load first.');
-    saveFile('requests.jsonl', 'application/jsonl', lines.join(''));
+    if (!recording) return say('No request arrived in the last minute. Send a small load first.');
+    saveFile('requests.json', 'application/json', JSON.stringify(arrivalsOf(recording)) + '\n');
 }
 
 const requestsRow = () =>
@@ -193,58 +171,22 @@ const requestsRow = () =>
        el('span', {class: 'count'},
           'for jitney replay --sim, which runs them with any policy and knobs.'));
 
-const flatFigures = (value, prefix = '') => Object.entries(value).flatMap(
-    ([name, v]) => v && typeof v === 'object' ? flatFigures(v, `${prefix}${name}.`) :
-        typeof v === 'number' ? [[prefix + name, v]] :
-                                []);
-
-function resultElement(result, hello) {
-    const canvas = el(
-        'canvas', {role: 'img', 'aria-label': `Seats over steps with the policy ${result.policy}`});
-    const box = el('div', {class: 'seats-box'}, canvas);
-    const store = new StepStore(hello, {});
-    for (const step of result.steps || []) store.add(step);
-    requestAnimationFrame(() => {
-        if (!store.steps.length) return;
-        const picture = new Picture(store);
-        picture.zoom = 2;
-        picture.draw(canvas, box.clientWidth);
-    });
-    return el('div', {}, el('h3', {}, result.policy), box);
-}
-
-function compareTable(results) {
-    const lists = results.map((r) => new Map(flatFigures(r.figures || {})));
-    const names = [...lists[0].keys()].slice(0, FIGURES);
-    return el(
-        'div',
-        {class: 'table', tabindex: '0', role: 'region', 'aria-label': 'Figures of both policies'},
-        el('table', {},
-           el('thead', {},
-              el('tr', {}, el('th', {scope: 'col'}, 'Figure'),
-                 results.map((r) => el('th', {scope: 'col'}, r.policy)))),
-           el('tbody', {},
-              names.map(
-                  (name) =>
-                      el('tr', {}, el('th', {scope: 'row'}, name.replace(/_/g, ' ')),
-                         lists.map((l) => el('td', {}, numberText(l.get(name)))))))));
-}
+// ---- what if ----
 
 function compareRow(onState) {
     const [fieldA, a] = policySelect('compare-a', 'Compare');
     const [fieldB, b] = policySelect('compare-b', 'with');
-    const place = el('div');
+    const place = el('div', {'aria-live': 'polite'});
     const run = button('on the last minute', async () => {
         const recording = lastMinute();
-        if (!recording) return say('There are no steps yet. Send a small load first.');
-        fill(place, el('p', {class: 'note'}, 'Simulating both policies'));
+        if (!recording)
+            return say('No request arrived in the last minute. Send a small load first.');
+        fill(place, el('p', {class: 'note'}, 'Simulating both policies.'));
         try {
-            const {results} = await postJson(
-                ofModel('/v1/engine/whatif'), {recording, policies: [a.value, b.value]});
-            fill(
-                place, compareTable(results),
-                el('div', {class: 'compare'},
-                   results.map((r) => resultElement(r, recording.hello))));
+            const answer = await postJson(
+                ofModel('/v1/engine/whatif'),
+                {recording: arrivalsOf(recording), policies: [a.value, b.value]});
+            showComparison(place, answer, recording.hello);
         } catch (error) {
             fill(place, errorNote(error));
         }

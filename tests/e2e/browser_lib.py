@@ -25,13 +25,20 @@ document.addEventListener('securitypolicyviolation',
 
 @contextlib.contextmanager
 def open_browser():
-    if not CHROMIUM:
-        pytest.skip("chromium is not installed (Debian: chromium)")
     with playwright_api.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM,
                                          args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session", name="browser")
+def browser_fixture():
+    """One browser for all tests of a run; a test file imports this name."""
+    if not CHROMIUM:
+        pytest.skip("chromium is not installed (Debian: chromium)")
+    with open_browser() as browser:
+        yield browser
 
 
 class Tab:

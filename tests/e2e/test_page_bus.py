@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from browser_lib import long_model, open_browser, open_tab, serious, until
+from browser_lib import browser_fixture, long_model, open_tab, serious, until
 from cli_lib import answer
 from made_recording import made_recording
 from server_lib import Server, wait_until
@@ -20,12 +20,6 @@ COUNT = 16
 FRAME_MS = 16  # 8 with a GPU, which a browser without a window does not have
 # A promise of the module that the page itself has loaded.
 BUS = "import('/page/bus.js')"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with open_browser() as b:
-        yield b
 
 
 @pytest.fixture(scope="module")
@@ -240,43 +234,68 @@ def test_each_of_several_models_can_be_watched(browser, tmp_path):
         tab.check(server.url)
 
 
-def test_two_policies_are_compared_on_the_last_minute(browser, busy):
-    """By the server, if it has the path; else by a stand-in that answers in the agreed form."""
-    document = busy.plain("GET", "/openapi.json").json
-    with open_tab(browser) as tab:
+def shown_ends(page, server, count, tokens):
+    """Sends requests, and waits until the page has seen their ends."""
+    ids = send_load(server, count, tokens)
+    assert wait_until(lambda: set(statuses(server, ids)) == {"completed"}, 60), statuses(server, ids)
+    until(page, f"{BUS}.then((b) => b.shownStore() && [...b.shownStore().sequences.values()].slice(-{count})"
+                f".filter((s) => s.ended && s.ended.generated === {tokens}).length === {count})")
+
+
+def test_two_policies_are_compared_on_the_last_minute(browser, server):
+    """The table has the figures of the answer, says which policy is better, and both pictures show
+    what the simulations did."""
+    with open_tab(browser, server.url + "/#bus") as tab:
         page = tab.page
-        if "/v1/engine/whatif" not in document["paths"]:
-            document["paths"]["/v1/engine/whatif"] = {}
-            page.route("**/openapi.json", lambda route: route.fulfill(json=document))
-            page.route("**/v1/engine/whatif", lambda route: route.fulfill(json={"results": [
-                {"policy": name, "figures": {"steps": 9, "ttft_ms": {"p50": 1.5, "p99": 2}, "requests": 4, "kv_waste": 0.1},
-                 "steps": route.request.post_data_json["recording"]["steps"]}
-                for name in route.request.post_data_json["policies"]]}))
-        page.goto(busy.url + "/#bus")
-        until(page, "document.querySelector('.summary') && /Step \\d/.test(document.querySelector('.summary').textContent)")
-        page.click("#compare")
+        until(page, "document.querySelector('#compare-a') && document.querySelector('#compare-a').options.length === 10")
+        shown_ends(page, server, 8, 21)
+        page.select_option("#compare-a", "static")
+        page.select_option("#compare-b", "chunked")
+        with page.expect_response("**/v1/engine/whatif*") as response:
+            page.click("#compare")
         page.wait_for_selector("#try-panel .compare canvas")
-        assert page.locator("#try-panel .compare > div").count() == 2
-        assert page.locator("#try-panel tbody tr").count() >= 5
-        tab.check(busy.url)
+        results = response.value.json()["results"]
+        assert [r["policy"] for r in results] == ["static", "chunked"]
+        sent = response.value.request.post_data_json["recording"]
+        assert all(set(step) <= {"arrived", "ended"} for step in sent["steps"])
+        rows = page.evaluate("""[...document.querySelectorAll('#try-panel tr[data-figure]')].map((row) => [row.dataset.figure,
+            ...[...row.querySelectorAll('td[data-value]')].map((d) => Number(d.dataset.value)), row.lastChild.textContent])""")
+        assert len(rows) == 12
+        for path, *values, verdict in rows:
+            for value, result in zip(values, results, strict=True):
+                figure = result["figures"]
+                for name in path.split("."):
+                    figure = figure[name]
+                assert value == figure, path
+            if values[0] == values[1]:
+                assert verdict == "the same", path
+            elif abs(values[1] - values[0]) < 0.01 * abs(values[0]):
+                assert "better" not in verdict and "worse" not in verdict, (path, verdict)
+            elif path in ("ttft_ms.p99", "kv_waste", "output_tokens_per_s"):
+                is_better = (values[1] > values[0]) == (path == "output_tokens_per_s")
+                assert verdict.endswith("better" if is_better else "worse"), (path, verdict)
+        pictures = page.evaluate("[...document.querySelectorAll('#try-panel .compare canvas')].map((c) => c.toDataURL())")
+        assert len(pictures) == 2 and pictures[0] != pictures[1]
+        assert serious(page) == []
+        page.set_viewport_size({"width": 390, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        tab.check(server.url)
 
 
 def test_the_requests_of_the_last_minute_can_be_replayed(browser, server, tmp_path):
-    ids = send_load(server, 6, 20)
-    assert wait_until(lambda: set(statuses(server, ids)) == {"completed"}, 60)
     with open_tab(browser, server.url + "/#bus") as tab:
         page = tab.page
-        until(page, "document.querySelector('.summary') && /Step \\d/.test(document.querySelector('.summary').textContent)")
-        until(page, f"{BUS}.then((b) => b.liveRecording().steps.length >= 20)")
+        until(page, "document.querySelector('.summary')")
+        shown_ends(page, server, 6, 20)
         with page.expect_download() as download:
             page.click("text=Save the requests of the last minute")
-        file = tmp_path / "requests.jsonl"
+        file = tmp_path / "requests.json"
         download.value.save_as(file)
         tab.check(server.url)
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [line["max_tokens"] for line in lines[-6:]] == [20] * 6
+    rows = [row for step in json.loads(file.read_text())["steps"] for row in step.get("arrived", [])]
+    assert [row[5] for row in rows[-6:]] == [20] * 6
     got = {name: answer("replay", "--sim", "this-cpu", "--requests", file, "--policy", name) for name in ("chunked", "static")}
-    assert all(x["requests"] == len(lines) and x["finish_reasons"]["length"] == len(lines) for x in got.values())
+    assert all(6 <= x["choices"] <= len(rows) and x["finish_reasons"]["length"] >= 6 for x in got.values())
     assert got["chunked"]["ttft_ms"] != got["static"]["ttft_ms"]
 
 

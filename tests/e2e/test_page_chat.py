@@ -9,18 +9,12 @@ import re
 
 import pytest
 
-from browser_lib import long_model, open_browser, open_tab, serious, until
+from browser_lib import browser_fixture, long_model, open_tab, serious, until
 from cli_lib import talking_model
 from server_lib import Server, wait_until
 
 SLOW = ("--runner", "sim:10000")
 DONE = ".message.assistant:not(.running)"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with open_browser() as b:
-        yield b
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from browser_lib import open_browser, open_tab, until
+from browser_lib import browser_fixture, open_tab, until
 from scripted_model import scripted_model
 from server_lib import Server
 
@@ -124,12 +124,6 @@ CHECK = """
 
 def test_there_are_enough_cases():
     assert len(CASES) >= 60 and len(set(CASES)) == len(CASES)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with open_browser() as b:
-        yield b
 
 
 @pytest.fixture(scope="module")
