@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
+#include "grammar/grammar_cache.h"
 #include "sample/sampler.h"
 #include "text/tokenizer.h"
 
@@ -17,12 +18,13 @@ struct grammars {
     struct grammars_options options;
     pthread_mutex_t lock;
     struct vocabulary *vocabulary; /* under the lock until it is made; then it never changes */
+    struct grammar_cache *cache;
     _Atomic unsigned refs;
 };
 
 struct answer_grammar {
     struct grammars *all; /* a reference */
-    struct grammar *grammar;
+    struct grammar_lease lease;
     _Atomic unsigned refs;
 };
 
@@ -32,8 +34,12 @@ enum status grammars_create(const struct grammars_options *options, struct gramm
     all->options = *options;
     pthread_mutex_init(&all->lock, NULL);
     atomic_init(&all->refs, 1);
-    *out = all;
-    return ST_OK;
+    enum status st = grammar_cache_create(0, &all->cache);
+    if (st == ST_OK)
+        *out = all;
+    else
+        grammars_unref(all);
+    return st;
 }
 
 /* acq_rel: the thread that frees sees everything that the other holders wrote. */
@@ -45,6 +51,7 @@ static bool drop_ref(_Atomic unsigned *refs) {
 
 void grammars_unref(struct grammars *all) {
     if (!all || !drop_ref(&all->refs)) return;
+    grammar_cache_destroy(all->cache);
     vocabulary_destroy(all->vocabulary);
     pthread_mutex_destroy(&all->lock);
     mem_free(all);
@@ -96,18 +103,17 @@ enum grammar_kind grammar_notation(struct str text) {
     return GRAMMAR_LARK;
 }
 
-static enum status compile(const struct grammars *all, const struct grammar_source *source,
-                           struct grammar **out, struct grammar_refusal *why) {
+static enum status take(const struct grammars *all, const struct grammar_source *source,
+                        struct grammar_lease *out, struct grammar_refusal *why) {
     const struct grammar_options options = {.kind = source->kind,
                                             .whitespace = source->whitespace,
                                             .time_us = all->options.time_us,
                                             .bytes_max = all->options.bytes_max,
                                             .cancelled = source->cancelled,
                                             .cancelled_ctx = source->cancelled_ctx};
-    TRY(grammar_compile(source->text, &options, out, why));
-    if (!grammar_is_empty(*out)) return ST_OK;
-    grammar_destroy(*out);
-    *out = NULL;
+    TRY(grammar_cache_take(all->cache, source->text, &options, all->vocabulary, out, why));
+    if (!grammar_is_empty(out->grammar)) return ST_OK;
+    grammar_cache_give(all->cache, out);
     return err_set(&why->err, ST_BAD, "no text satisfies it");
 }
 
@@ -119,7 +125,7 @@ enum status grammars_compile(struct grammars *all, const struct grammar_source *
         mem_free(g);
         return err_set(&why->err, ST_NOMEM, "out of memory for a grammar");
     }
-    enum status st = compile(all, source, &g->grammar, why);
+    enum status st = take(all, source, &g->lease, why);
     if (st != ST_OK) {
         mem_free(g);
         return st;
@@ -139,18 +145,18 @@ void answer_grammar_ref(struct answer_grammar *g) {
 
 void answer_grammar_unref(struct answer_grammar *g) {
     if (!g || !drop_ref(&g->refs)) return;
-    grammar_destroy(g->grammar);
+    grammar_cache_give(g->all->cache, &g->lease);
     grammars_unref(g->all);
     mem_free(g);
 }
 
 void answer_grammar_apply(const struct answer_grammar *g, struct sample_params *out) {
-    out->grammar = g->grammar;
+    out->grammar = g->lease.grammar;
     out->vocabulary = g->all->vocabulary;
 }
 
 void answer_grammar_explain(const struct answer_grammar *g, struct err *err) {
-    if (grammar_status(g->grammar, err) != ST_OK) return;
+    if (grammar_status(g->lease.grammar, err) != ST_OK) return;
     err_set(err, ST_BAD,
             "no token is possible: those that the grammar allows are forbidden by a bias, or the "
             "model's vocabulary has none for what must follow");

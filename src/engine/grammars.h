@@ -3,11 +3,11 @@
  *     source --grammars_compile--> answer_grammar --request_spec.grammar--> the request's samplers
  *
  * The masks of a grammar need the bytes of all the model's tokens. They are gathered when the first
- * request with a grammar comes.
+ * request with a grammar comes. Requests with the same source share one grammar
+ * (grammar/grammar_cache.h).
  *
  * Lifetime: grammars_create, grammars_unref; each answer_grammar holds a reference to its grammars
- * and is released by answer_grammar_unref. Thread: any. What the answer_grammar has inside is
- * matched by one thread, the engine's.
+ * and is released by answer_grammar_unref. Thread: any.
  */
 #ifndef ENGINE_GRAMMARS_H
 #define ENGINE_GRAMMARS_H
@@ -46,8 +46,8 @@ struct grammar_source {
 /* How a grammar of named rules is written: GBNF if it has "::=", else Lark. */
 enum grammar_kind grammar_notation(struct str text);
 
-/* ST_BAD: the source is refused, or no text satisfies it. ST_FULL: it passes the limits of the
- * options. ST_CANCELLED, ST_NOMEM. `why` has the sentence. */
+/* May take as long as the limits allow. ST_BAD: the source is refused, or no text satisfies it.
+ * ST_FULL: it passes the limits of the options. ST_CANCELLED, ST_NOMEM. `why` has the sentence. */
 enum status grammars_compile(struct grammars *all, const struct grammar_source *source,
                              struct answer_grammar **out, struct grammar_refusal *why);
 
@@ -57,7 +57,7 @@ void answer_grammar_unref(struct answer_grammar *g); /* NULL is fine */
 /* Set the grammar of a sampler to be. */
 void answer_grammar_apply(const struct answer_grammar *g, struct sample_params *out);
 
-/* Why no token could be sampled. The engine thread only. */
+/* Why no token could be sampled. */
 void answer_grammar_explain(const struct answer_grammar *g, struct err *err);
 
 #endif

@@ -61,8 +61,7 @@ struct sample_params {
     const int32_t *ends;           /* borrowed during create */
     uint32_t end_count;
     /* NULL, or what the answer may be; `ends` are then allowed only where it is complete. Both
-     * outlive the sampler. A draw is never described with its token pending, and describe, accept
-     * and is_over are called by one thread for all samplers of the grammar. */
+     * outlive the sampler. A draw is never described with its token pending. */
     struct grammar *grammar;
     const struct vocabulary *vocabulary; /* of bounds.vocab tokens */
 };

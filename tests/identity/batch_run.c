@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "engine/grammars.h"
 #include "engine/service.h"
 
 enum {
@@ -43,6 +44,56 @@ struct alone {
     struct set_clock clock;
     struct service service;
 };
+
+/* ---- grammars ---- */
+
+/* Token i is the number i, written with these characters. */
+static const char digits[] = "abcdefghijklmnopqrstuvwxyz0123456789,;()";
+enum { BASE = sizeof(digits) - 1, NUMBER_BYTES = 8 };
+
+struct made_tokens {
+    struct grammars *grammars;
+    char (*bytes)[NUMBER_BYTES];
+    struct str *table;
+};
+
+static enum status make_tokens(struct test_model *l) {
+    struct made_tokens *t = l->tokens = mem_zalloc(sizeof(*t));
+    if (!t) return ST_NOMEM;
+    t->bytes = mem_zalloc_array(l->vocab, sizeof(t->bytes[0]));
+    t->table = mem_zalloc_array(l->vocab, sizeof(t->table[0]));
+    if (!t->bytes || !t->table) return ST_NOMEM;
+    for (uint32_t i = 0; i < l->vocab; i++) {
+        uint32_t len = 0;
+        for (uint32_t rest = i + 1; rest > 0; rest = (rest - 1) / BASE)
+            t->bytes[i][len++] = digits[(rest - 1) % BASE];
+        t->table[i] = (struct str){t->bytes[i], len};
+    }
+    const struct grammars_options options = {.tokens = t->table, .vocab = l->vocab};
+    return grammars_create(&options, &t->grammars);
+}
+
+static void free_tokens(struct made_tokens *t) {
+    if (!t) return;
+    grammars_unref(t->grammars);
+    mem_free(t->bytes);
+    mem_free(t->table);
+    mem_free(t);
+}
+
+/* Texts without an end, so that answers are as long as without a grammar. */
+static enum status make_grammar(struct test_model *l, uint32_t request) {
+    const struct grammar_source sources[] = {
+        {.kind = GRAMMAR_REGEX, .text = STR("([a-z]{2,5}[0-9]{0,2}[,;])*")},
+        {.kind = GRAMMAR_GBNF,
+         .text = STR("root ::= item*\nitem ::= [a-f0-9]+ [,;] | \"(\" root \")\"")},
+        {.kind = GRAMMAR_LARK, .text = STR("start: (/[a-m]+/ | /[n-z]+/ \";\" /[0-9]+/)*")},
+    };
+    struct grammar_refusal why;
+    if (request % 3 != 1) return ST_OK;
+    return grammars_compile(l->tokens->grammars, &sources[request / 3 % 3],
+                            &l->requests[request].grammar, &why);
+}
 
 /* ---- requests ---- */
 
@@ -96,7 +147,7 @@ static enum status make_ticket(struct test_model *l, uint32_t i, uint32_t length
     uint32_t tail = i % 4 == 3 ? 0 : 1 + i % 7;
     for (uint32_t k = length > tail ? length - tail : 0; k < length; k++)
         t->prompt[k] = (int32_t)rng_below(&own, l->vocab);
-    return ST_OK;
+    return make_grammar(l, i);
 }
 
 /* The same prompt but for one token at the edge of a block: sharing that block would be wrong. */
@@ -104,6 +155,7 @@ static enum status make_twin(struct test_model *l, uint32_t i, uint32_t of, uint
     struct test_request *t = &l->requests[i];
     const struct test_request *first = &l->requests[of];
     *t = *first;
+    if (t->grammar) answer_grammar_ref(t->grammar);
     t->prompt = (int32_t *)(void *)mem_dup(first->prompt, first->prompt_tokens * sizeof(int32_t));
     if (!t->prompt) return ST_NOMEM;
     CHECK(at < t->prompt_tokens);
@@ -140,19 +192,24 @@ enum status test_model_open(struct test_model *l, const char *name, const char *
     memcpy(l->path, path, strlen(path) + 1);
     TRY(read_vocab(l, err));
     l->references = mem_zalloc_array(KV_TYPES * REQUESTS * CHOICES, sizeof(l->references[0]));
-    enum status st = l->references ? make_tickets(l, is_real) : ST_NOMEM;
+    enum status st = l->references ? make_tokens(l) : ST_NOMEM;
+    if (st == ST_OK) st = make_tickets(l, is_real);
     if (st == ST_OK) return ST_OK;
     test_model_close(l);
     return err_set(err, st, "%s: out of memory", name);
 }
 
 void test_model_close(struct test_model *l) {
-    for (uint32_t i = 0; i < REQUESTS; i++) mem_free(l->requests[i].prompt);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        mem_free(l->requests[i].prompt);
+        answer_grammar_unref(l->requests[i].grammar);
+    }
     for (uint32_t i = 0; i < KV_TYPES; i++) {
         if (l->alone[i]) service_close(&l->alone[i]->service);
         mem_free(l->alone[i]);
     }
     mem_free(l->references);
+    free_tokens(l->tokens);
     *l = (struct test_model){.name = NULL};
 }
 
@@ -177,6 +234,7 @@ static struct request_spec spec_of(const struct test_request *t) {
                                  .n = 1,
                                  .sample = t->sample,
                                  .ignore_end = true,
+                                 .grammar = t->grammar,
                                  .want_logprobs = true};
 }
 
@@ -394,6 +452,8 @@ static void note_choice(struct coverage *seen, const struct execution *t, const 
     seen->cached += c->cached_tokens > 0;
     seen->cached_midway += c->cached_tokens > 0 && c->cached_tokens + 16 < c->prompt_tokens;
     seen->preempted += c->preempt_count > 0;
+    seen->guided += c->request->grammar != NULL;
+    seen->guided_preempted += c->request->grammar && c->preempt_count > 0;
     seen->chunked += k->chunk_tokens > 0 && k->chunk_tokens < c->prompt_tokens;
     seen->threads_1 += k->threads == 1;
     seen->threads_2 += k->threads == 2;

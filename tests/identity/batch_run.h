@@ -2,10 +2,11 @@
  *
  * A *test request* is prompt, sampling, seed, length. A model has a fixed pool of them, made from a
  * seed, with prompts that share prefixes, that end at and around block edges, and pairs that differ
- * in one token. The *reference* of a request is its answer from an engine with one slot in the
- * batch that has no other request, takes whole prompts and keeps no prefixes. A *batch run* sends
- * many requests through an engine with a policy and knobs of its own; every choice that comes out
- * is compared with its reference, token for token and logprob for logprob, as bits.
+ * in one token; one in three has a grammar. The *reference* of a request is its answer from an
+ * engine with one slot in the batch that has no other request, takes whole prompts and keeps no
+ * prefixes. A *batch run* sends many requests through an engine with a policy and knobs of its own;
+ * every choice that comes out is compared with its reference, token for token and logprob for
+ * logprob, as bits.
  *
  * Engines are stepped by hand on a clock that moves a millisecond a step, so that a run's number
  * is all that is needed to repeat it; but where it has a time target for steps, or leaves the
@@ -38,6 +39,7 @@ struct test_request {
     int32_t *prompt;
     uint32_t prompt_tokens, max_tokens;
     struct sample_params sample;
+    struct answer_grammar *grammar; /* NULL: any text */
 };
 
 /* A model with its requests and their references. */
@@ -47,6 +49,7 @@ struct test_model {
     const char *device; /* where a run names no device: $JITNEY_RIDES_DEVICE, or "cpu" */
     uint32_t vocab, ctx_tokens;
     struct test_request requests[REQUESTS];
+    struct made_tokens *tokens;     /* that grammars read: the models have no tokenizer */
     struct alone *alone[KV_TYPES];  /* who makes references; NULL: not yet */
     struct answer_bits *references; /* [KV_TYPES][REQUESTS][CHOICES], made when first asked for */
 };
@@ -71,7 +74,8 @@ struct coverage {
     uint32_t pairs, pairs_by_policy[16];
     uint32_t cancelled, forked, cached, cached_midway, preempted, swapped, recomputed;
     uint32_t chunked, threads_1, threads_2, greedy, sampled, batched, uncached;
-    uint32_t block_sizes[3]; /* 16, 32, 64 */
+    uint32_t guided, guided_preempted; /* with a grammar */
+    uint32_t block_sizes[3];           /* 16, 32, 64 */
 };
 
 /* Run it and compare. ST_BAD with a sentence: some answer differs, or something else is wrong. */

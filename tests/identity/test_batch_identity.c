@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "engine/grammars.h"
 #include "reference/forward.h"
 #include "identity/models.h"
 #include "identity/batch_run.h"
@@ -90,9 +91,12 @@ static void solo_answer(struct forward *e, const struct test_request *t, struct 
     last.row = test_malloc(last.vocab * sizeof(float));
     memcpy(ids, t->prompt, t->prompt_tokens * sizeof(ids[0]));
     const struct sample_bounds bounds = {last.vocab, t->prompt_tokens + t->max_tokens};
-    assert_int_equal(sampler_create(&t->sample, &bounds, &sampler, &err), ST_OK);
+    struct sample_params params = t->sample;
+    if (t->grammar) answer_grammar_apply(t->grammar, &params);
+    assert_int_equal(sampler_create(&params, &bounds, &sampler, &err), ST_OK);
     assert_int_equal(row_sampler_create(last.vocab, &row_sampler), ST_OK);
     for (uint32_t i = 0; i < t->prompt_tokens; i++) sampler_accept(sampler, ids[i]);
+    sampler_begin_answer(sampler);
     for (out->count = 0; out->count < t->max_tokens; out->count++) {
         uint32_t pos = t->prompt_tokens + out->count;
         struct sample_result picked;
@@ -138,9 +142,11 @@ static void test_references(void **state) {
 static void test_all_of_it_was_met(void **state) {
     (void)state;
     printf("%u pairs: %u greedy, %u sampled, %u of n = 4, %u cancelled, %u from the cache (%u "
-           "midway), %u preempted, %u chunked; runs that swapped %u, that recomputed %u\n",
+           "midway), %u preempted, %u chunked, %u with a grammar (%u preempted); runs that swapped "
+           "%u, that recomputed %u\n",
            seen.pairs, seen.greedy, seen.sampled, seen.forked, seen.cancelled, seen.cached,
-           seen.cached_midway, seen.preempted, seen.chunked, seen.swapped, seen.recomputed);
+           seen.cached_midway, seen.preempted, seen.chunked, seen.guided, seen.guided_preempted,
+           seen.swapped, seen.recomputed);
     if (models_are_few()) skip();
     assert_true(seen.pairs >= 500);
     for (uint32_t i = 0; sched_policies[i]; i++) assert_true(seen.pairs_by_policy[i] >= 20);
@@ -148,6 +154,7 @@ static void test_all_of_it_was_met(void **state) {
     assert_true(seen.forked >= 50 && seen.cancelled >= 5);
     assert_true(seen.cached >= 50 && seen.cached_midway >= 20 && seen.uncached >= 50);
     assert_true(seen.preempted >= 40 && seen.swapped >= 8 && seen.recomputed >= 8);
+    assert_true(seen.guided >= 100 && seen.guided_preempted >= 10);
     assert_true(seen.chunked >= 50 && seen.threads_1 >= 50 && seen.threads_2 >= 50);
     for (uint32_t i = 0; i < 3; i++) assert_true(seen.block_sizes[i] >= 20);
 }

@@ -28,11 +28,14 @@ static void check_runs(const char *name, const char *device, uint32_t first) {
         r.device = device;
         if (batch_run_check(&model, &r, &seen, &err) != ST_OK) fail_msg("%s: %s", device, err.text);
     }
-    printf("%s on %s: %u pairs, %u cancelled, %u forked, %u preempted, %u cached\n", name, device,
-           seen.pairs, seen.cancelled, seen.forked, seen.preempted, seen.cached);
+    printf("%s on %s: %u pairs, %u cancelled, %u forked, %u preempted, %u cached, %u with a "
+           "grammar\n",
+           name, device, seen.pairs, seen.cancelled, seen.forked, seen.preempted, seen.cached,
+           seen.guided);
     if (!models_are_few()) {
         for (uint32_t i = 0; sched_policies[i]; i++) assert_true(seen.pairs_by_policy[i] >= 10);
         assert_true(seen.preempted >= 10 && seen.cached >= 10 && seen.cancelled >= 1);
+        assert_true(seen.guided >= 20);
     }
     test_model_close(&model);
 }
