@@ -2,7 +2,8 @@
  *         file takes effect as a whole or not at all.
  * Method: key files written here; time is an argument, so a simulated hour of requests takes no
  *         time; what is admitted in any 60 seconds is counted by a list of moments, the slowest
- *         possible reference. */
+ *         possible reference.
+ * wrap: CRYPTO_memcmp */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/file.h"
 #include "access/keys.h"
 
@@ -32,6 +34,46 @@ static struct keys *keys_of(const char *text) {
 
 static const struct key *find(const struct keys *k, const char *secret) {
     return keys_find(k, str_of(secret));
+}
+
+static uint32_t compared;
+int __real_CRYPTO_memcmp(const void *a, const void *b, size_t len);
+int __wrap_CRYPTO_memcmp(const void *a, const void *b, size_t len);
+int __wrap_CRYPTO_memcmp(const void *a, const void *b, size_t len) {
+    compared++;
+    return __real_CRYPTO_memcmp(a, b, len);
+}
+
+/* The time of a look-up says neither which key it is nor whether there is one. */
+static void test_every_look_up_compares_with_every_key(void **state) {
+    (void)state;
+    static const char *const secrets[] = {"sk-a", "sk-b", "sk-c", "sk-gone", "sk-none", "sk-aa"};
+    struct err err = {0};
+    struct keys *k = keys_of("sk-a\nsk-b\nsk-c\nsk-gone\n");
+    write_keys("sk-a\nsk-b\nsk-c name=other\n");
+    assert_int_equal(keys_reload(k, true, &err), ST_OK);
+    for (size_t i = 0; i < sizeof(secrets) / sizeof(secrets[0]); i++) {
+        compared = 0;
+        assert_int_equal(find(k, secrets[i]) != NULL, i < 3);
+        assert_int_equal(compared, 4);
+    }
+    keys_destroy(k);
+}
+
+/* As many as a file may have. */
+static void test_keys_without_a_tenant_are_tenants_of_their_own(void **state) {
+    (void)state;
+    enum { KEYS = 4096 };
+    struct err err = {0};
+    struct keys *k = NULL;
+    struct buf text;
+    buf_init(&text, 1 << 20);
+    for (int i = 0; i < KEYS; i++) buf_printf(&text, "sk-%d\n", i);
+    assert_int_equal(file_write_atomic(path, buf_str(&text), &err), ST_OK);
+    assert_int_equal(keys_create(path, &k, &err), ST_OK);
+    assert_int_equal(keys_tenant_count(k), KEYS);
+    keys_destroy(k);
+    buf_deinit(&text);
 }
 
 static void test_without_a_key_file_every_request_has_the_key_anyone(void **state) {
@@ -601,6 +643,8 @@ static int remove_file(void **state) {
 int main(void) {
     snprintf(path, sizeof(path), "/tmp/test_keys.%d", (int)getpid());
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_look_up_compares_with_every_key),
+        cmocka_unit_test(test_keys_without_a_tenant_are_tenants_of_their_own),
         cmocka_unit_test(test_without_a_key_file_every_request_has_the_key_anyone),
         cmocka_unit_test(test_a_line_has_all_options_of_a_key),
         cmocka_unit_test(test_errors_of_a_key_file_do_not_show_its_secrets),

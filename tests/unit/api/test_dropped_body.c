@@ -136,6 +136,48 @@ static void test_fields_that_the_answer_repeats_are_kept(void **state) {
     api_request_deinit(&r);
 }
 
+/* A long text in any field that a request holds counts with all its bytes. `%s` is that text. */
+static void test_every_field_that_is_held_is_counted(void **state) {
+    (void)state;
+    enum { LONG = 1 << 16 };
+#define CHAT "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+    static const char *const bodies[][2] = {
+        {"openai.chat", "\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]"},
+        {"openai.chat", CHAT ",\"chat_template_kwargs\":{\"a\":\"%s\"}"},
+        {"openai.chat", CHAT ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","
+                             "\"description\":\"%s\",\"parameters\":{\"type\":\"object\"}}}]"},
+        {"openai.completions", "\"prompt\":\"%s\""},
+        {"openai.completions", "\"prompt\":[\"hi\",\"%s\"]"},
+        {"openai.responses", "\"input\":\"%s\""},
+        {"openai.responses", "\"input\":\"hi\",\"instructions\":\"%s\""},
+        {"openai.responses", "\"input\":\"hi\",\"tools\":[{\"type\":\"function\",\"name\":\"f\","
+                             "\"description\":\"%s\",\"parameters\":{\"type\":\"object\"}}]"},
+        {"anthropic.messages", "\"model\":\"m\",\"max_tokens\":9," CHAT ",\"system\":\"%s\""},
+        {"anthropic.messages", "\"model\":\"m\",\"max_tokens\":9," CHAT
+                               ",\"tools\":[{\"name\":\"f\",\"description\":\"%s\","
+                               "\"input_schema\":{\"type\":\"object\"}}]"},
+        {"ollama.generate", "\"model\":\"m\",\"prompt\":\"%s\""},
+        {"ollama.generate", "\"model\":\"m\",\"prompt\":\"hi\",\"system\":\"%s\""},
+    };
+#undef CHAT
+    static char text[LONG + 1];
+    memset(text, 'x', LONG);
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+        const char *gap = strstr(bodies[i][1], "%s");
+        struct api_request r;
+        struct buf fields;
+        buf_init(&fields, 2 * LONG);
+        buf_put(&fields, bodies[i][1], (size_t)(gap - bodies[i][1]));
+        buf_put(&fields, text, LONG);
+        buf_put_text(&fields, gap + 2);
+        read_request(bodies[i][0], buf_text(&fields), &r);
+        if (api_request_bytes(&r) < LONG) fail_msg("%s: %s", bodies[i][0], bodies[i][1]);
+        assert_in_range(api_request_bytes(&r), LONG, 2 * LONG + 8192);
+        api_request_deinit(&r);
+        buf_deinit(&fields);
+    }
+}
+
 static void test_the_memory_of_a_tree_counts_values_and_not_only_texts(void **state) {
     struct err err = {0};
     struct json *maps, *text;
@@ -160,6 +202,7 @@ int main(void) {
         cmocka_unit_test(test_a_text_that_was_not_given_stays_so),
         cmocka_unit_test(test_an_echoed_prompt_is_kept_and_counted),
         cmocka_unit_test(test_fields_that_the_answer_repeats_are_kept),
+        cmocka_unit_test(test_every_field_that_is_held_is_counted),
         cmocka_unit_test(test_the_memory_of_a_tree_counts_values_and_not_only_texts),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

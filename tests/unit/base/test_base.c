@@ -119,7 +119,10 @@ static void test_json_limits_hold(void **state) {
     assert_int_equal(json_parse(STR("[[1]]"), &tight, &doc, &err), ST_OK);
     assert_int_equal(json_int(json_at(json_at(doc, 0), 0), -1), 1);
     json_destroy(doc);
-    assert_int_equal(json_parse(STR("[[[1]]]"), &tight, &doc, &err), ST_BAD);
+    static const char *const deep[] = {"[[[1]]]", "{\"a\":{\"b\":{}}}", "[{\"a\":[1]}]",
+                                       "{\"a\":[{\"b\":1}]}", "[[],[{\"a\":{}}]]"};
+    for (size_t i = 0; i < sizeof(deep) / sizeof(deep[0]); i++)
+        assert_int_equal(json_parse(str_of(deep[i]), &tight, &doc, &err), ST_BAD);
     assert_int_equal(json_parse(STR("[1,2,3,4,5,6,7,8]"), &tight, &doc, &err), ST_BAD);
     assert_int_equal(json_parse(STR("\"[[[[[[[\""), &tight, &doc, &err), ST_OK);
     json_destroy(doc);
@@ -128,6 +131,19 @@ static void test_json_limits_hold(void **state) {
     assert_int_equal(json_int(json_path(doc, "a.b"), -1), 7);
     assert_int_equal(json_kind(json_path(doc, "a.c")), JS_NONE);
     json_destroy(doc);
+}
+
+/* Such numbers are read from a changed copy of the text, which is freed in any case. */
+static void test_invalid_json_with_a_number_beyond_64_bits_is_refused(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "[1000000000000000019884624838656,", "{\"a\":1000000000000000019884624838656}}",
+        "[-1000000000000000019884624838656 1]", "1000000000000000019884624838656x"};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct json *doc;
+        struct err err = {0};
+        assert_int_equal(json_parse(str_of(texts[i]), &json_limits_request, &doc, &err), ST_BAD);
+    }
 }
 
 static void test_json_that_is_put_reads_as_the_same(void **state) {
@@ -353,6 +369,7 @@ int main(void) {
         cmocka_unit_test(test_numbers_are_read_strictly),
         cmocka_unit_test(test_cursor_gives_zeros_after_the_end),
         cmocka_unit_test(test_json_limits_hold),
+        cmocka_unit_test(test_invalid_json_with_a_number_beyond_64_bits_is_refused),
         cmocka_unit_test(test_json_that_is_put_reads_as_the_same),
         cmocka_unit_test(test_json_trees_are_built_and_share_values),
         cmocka_unit_test(test_json_trees_report_what_could_not_be_created),

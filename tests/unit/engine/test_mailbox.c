@@ -82,6 +82,9 @@ static void test_the_queue_is_counted_in_choices(void **state) {
     assert_int_equal(mailbox_submit(m, three), ST_OK);
     assert_int_equal(mailbox_submit(m, two), ST_FULL);
     request_unref(mailbox_take_submitted(m));
+    assert_int_equal(mailbox_waiting(m), 3);
+    assert_int_equal(mailbox_submit(m, two),
+                     ST_FULL); /* the engine has them, and has said nothing */
     mailbox_set_live(m, 1, 1);
     assert_int_equal(mailbox_submit(m, two), ST_OK);
     request_unref(wide);

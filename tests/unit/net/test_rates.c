@@ -357,6 +357,32 @@ static void test_a_body_cannot_be_slow_after_it_was_fast(void **state) {
     fake_deinit(&f);
 }
 
+/* A connection is kept for hours: what one request took does not count for the next. In pieces, so
+ * that each body has its time checked. */
+static void test_each_body_of_a_connection_has_its_own_time_and_rate(void **state) {
+    (void)state;
+    enum { REQUESTS = 20, PIECES = 40, BYTES = 4000 };
+    struct fake f;
+    begin(&f);
+    for (int i = 0; i < REQUESTS; i++) {
+        const bool is_chunked = i % 2;
+        buf_clear(&f.out);
+        fake_send(&f,
+                  is_chunked
+                      ? STR("POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+                      : STR("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 160000\r\n\r\n"));
+        for (int k = 0; k < PIECES; k++) {
+            fake_pass_ms(&f, SECOND);
+            if (is_chunked) fake_send(&f, STR("fa0\r\n"));
+            fake_send(&f, (struct str){text, BYTES});
+            if (is_chunked) fake_send(&f, STR("\r\n"));
+        }
+        if (is_chunked) fake_send(&f, STR("0\r\n\r\n"));
+        assert_true(has(&f, "HTTP/1.1 200"));
+    }
+    fake_deinit(&f);
+}
+
 /* All of it is due; the kernel takes twice the least rate for 65 s, then a byte a second. */
 static void test_a_reader_cannot_be_slow_after_it_was_fast(void **state) {
     (void)state;
@@ -514,6 +540,7 @@ int main(void) {
         cmocka_unit_test(test_a_body_on_http2_below_the_least_rate_is_refused),
         cmocka_unit_test(test_a_body_on_http2_cannot_be_slow_after_it_was_fast),
         cmocka_unit_test(test_a_body_cannot_be_slow_after_it_was_fast),
+        cmocka_unit_test(test_each_body_of_a_connection_has_its_own_time_and_rate),
         cmocka_unit_test(test_a_reader_cannot_be_slow_after_it_was_fast),
         cmocka_unit_test(test_a_reader_of_http2_does_not_evade_the_rate_of_its_bodies),
         cmocka_unit_test(test_a_message_below_the_least_rate_is_refused),

@@ -138,6 +138,25 @@ static void test_a_tenant_leaves_an_eighth_of_the_batch(void **state) {
     }
 }
 
+/* With two tenants the share of each is a third of the batch, 2 slots; the last slot is left to one
+ * that has less than that. */
+static void test_the_last_slot_is_for_a_tenant_below_its_share(void **state) {
+    (void)state;
+    struct world_submit answers = {.prompt_tokens = 4, .max_tokens = 100, .has_share = true};
+    for (uint32_t first = 1; first < BATCH; first++) {
+        const uint32_t share = BATCH / 3, left = BATCH - first;
+        struct world w;
+        open_world(&w, "chunked", 1000);
+        send(&w, 1, first, answers);
+        run(&w, 5);
+        assert_int_equal(running_of(&w, 1), first);
+        send(&w, 2, MANY, answers);
+        run(&w, 10);
+        assert_int_equal(running_of(&w, 2), left <= share ? left : left - 1);
+        world_close(&w);
+    }
+}
+
 /* The last slot is for tenants below their share, so a second tenant fills it and waits, too. */
 static void test_choices_of_a_request_leave_the_reserve(void **state) {
     (void)state;
@@ -255,6 +274,7 @@ int main(void) {
         cmocka_unit_test(test_a_full_pool_has_blocks_for_another_tenant),
         cmocka_unit_test(test_a_tenant_within_its_share_is_not_preempted),
         cmocka_unit_test(test_a_tenant_leaves_an_eighth_of_the_batch),
+        cmocka_unit_test(test_the_last_slot_is_for_a_tenant_below_its_share),
         cmocka_unit_test(test_choices_of_a_request_leave_the_reserve),
         cmocka_unit_test(test_tenants_that_wait_take_turns),
         cmocka_unit_test(test_a_tenant_that_must_wait_does_not_block_the_queue),

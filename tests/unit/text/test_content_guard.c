@@ -193,6 +193,52 @@ static void test_the_text_of_the_assistant_is_trusted(void **state) {
     close_rig(&r);
 }
 
+/* A message of each role, the contents side by side. How many control tokens are theirs? */
+static size_t tokens_of_parts(const struct rig *r, const char *const roles[2],
+                              const struct str parts[2]) {
+    struct buf text;
+    buf_init(&text, TEXT_MAX);
+    buf_put_char(&text, '[');
+    for (int i = 0; i < 2; i++) {
+        buf_printf(&text, "%s{\"role\":\"%s\",\"content\":", i ? "," : "", roles[i]);
+        buf_put_json_string(&text, parts[i]);
+        buf_put_char(&text, '}');
+    }
+    buf_put_char(&text, ']');
+    struct json *messages = json_of(text.ptr);
+    const size_t count = control_tokens(r, r->guarded, messages) - 2; /* the template's own */
+    json_destroy(messages);
+    buf_deinit(&text);
+    return count;
+}
+
+static bool has_sign(struct str part) {
+    return memchr(part.ptr, '<', part.len) || memchr(part.ptr, '|', part.len) ||
+           memchr(part.ptr, '>', part.len);
+}
+
+/* The other half is the assistant's, which gets no mark. Every place at which a spelling can be
+ * cut; a half of letters alone is an ordinary word. */
+static void test_half_a_spelling_does_not_complete_the_half_of_the_assistant(void **state) {
+    (void)state;
+    static const char *const spellings[] = {"<|end|>", "<|begin|>", "<tool_call>", WORD_LAST_TEXT,
+                                            WIDE_FIRST_TEXT};
+    static const char *const client_last[] = {"assistant", "user"};
+    static const char *const client_first[] = {"user", "assistant"};
+    struct rig r;
+    open_rig(&r, templates[1]);
+    for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
+        const struct str all = str_of(spellings[i]);
+        for (size_t cut = 1; cut < all.len; cut++) {
+            if (((uint8_t)all.ptr[cut] & 0xC0) == 0x80) continue; /* inside a character */
+            const struct str parts[] = {str_take(all, cut), str_skip(all, cut)};
+            if (has_sign(parts[1])) assert_int_equal(tokens_of_parts(&r, client_last, parts), 0);
+            if (has_sign(parts[0])) assert_int_equal(tokens_of_parts(&r, client_first, parts), 0);
+        }
+    }
+    close_rig(&r);
+}
+
 /* Parts of contents, other fields, keys, tools and the client's own variables. */
 static void test_every_text_of_a_client_is_guarded(void **state) {
     (void)state;
@@ -340,6 +386,7 @@ int main(void) {
         cmocka_unit_test(test_no_content_becomes_a_control_token),
         cmocka_unit_test(test_trusted_content_becomes_control_tokens),
         cmocka_unit_test(test_the_text_of_the_assistant_is_trusted),
+        cmocka_unit_test(test_half_a_spelling_does_not_complete_the_half_of_the_assistant),
         cmocka_unit_test(test_every_text_of_a_client_is_guarded),
         cmocka_unit_test(test_a_spelling_is_guarded_wherever_it_stands_alone),
         cmocka_unit_test(test_noncharacters_of_a_client_survive),
