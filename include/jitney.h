@@ -140,6 +140,9 @@ struct jitney_request {
     int32_t priority;      /* larger is more important, under the policy "priority" */
     double ttft_target_ms, tpot_target_ms, expires_ms; /* 0: not set */
     void *user;                                        /* every event of the request has it */
+    /* At most one of these: the answer is JSON that satisfies this JSON schema, a text that the
+     * expression matches, a text of the grammar (GBNF, or Lark's notation). NULL: any text. */
+    const char *schema, *regex, *grammar;
 };
 /* max_tokens 256, n 1, temperature 0.8, a new random seed; everything else off. */
 void jitney_request_init(struct jitney_request *request, size_t size);

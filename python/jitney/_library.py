@@ -101,6 +101,9 @@ class Request(ctypes.Structure):
         ("tpot_target_ms", c_double),
         ("expires_ms", c_double),
         ("user", c_void_p),
+        ("schema", c_char_p),
+        ("regex", c_char_p),
+        ("grammar", c_char_p),
     ]
 
 

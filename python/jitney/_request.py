@@ -62,6 +62,26 @@ def fill_rest(request, p):
         request.expires_ms = p.timeout_s * 1000
 
 
+def schema_text(schema):
+    """A JSON schema as text; a pydantic model gives its own."""
+    if isinstance(schema, str):
+        return schema
+    if hasattr(schema, "model_json_schema"):
+        schema = schema.model_json_schema()
+    try:
+        return json.dumps(schema)
+    except TypeError as e:
+        raise BadRequest(f"schema: expected a JSON schema or a pydantic model: {e}") from e
+
+
+def fill_grammar(request, p):
+    texts = {"schema": None if p.schema is None else schema_text(p.schema),
+             "regex": p.regex, "grammar": p.grammar}
+    for name, text in texts.items():
+        if text is not None:
+            setattr(request, name, _library.encode(text))
+
+
 def fill_tokens(request, tokens):
     ids = [whole(f"token {i}", t, -(2**31), 2**31 - 1) for i, t in enumerate(tokens)]
     request.tokens = (ctypes.c_int32 * max(1, len(ids)))(*ids)
@@ -73,6 +93,7 @@ def make(params):
     request = _library.default(_library.Request)
     fill_sampling(request, params)
     fill_rest(request, params)
+    fill_grammar(request, params)
     return request
 
 

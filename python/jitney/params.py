@@ -29,6 +29,10 @@ class SamplingParams:
     ttft_target_ms: float = 0.0  # target for the time to the first token; 0: no target
     tpot_target_ms: float = 0.0  # target for the time per output token; 0: no target
     timeout_s: Optional[float] = None  # after it the answer ends as "expired"
+    # At most one of these three: what the answer must be.
+    schema: Union[None, str, bool, Mapping, type] = None  # a JSON schema, or a pydantic model
+    regex: Optional[str] = None  # the whole answer matches it
+    grammar: Optional[str] = None  # GBNF, or Lark's notation
 
     def replace(self, **changes):
         """The same with some fields changed."""

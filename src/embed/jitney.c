@@ -190,10 +190,11 @@ static enum status submit(struct jitney *j, const struct jitney_request *request
                           struct err *err) {
     struct jitney_request in;
     struct tokens prompt = {0};
-    struct request_spec spec;
+    struct request_spec spec = {.grammar = NULL};
     struct ticket *t = NULL;
     struct request *r;
-    const struct submit_model m = {.tokenizer = j->service.loaded.tokenizer, .chat = j->chat};
+    const struct submit_model m = {
+        .tokenizer = j->service.loaded.tokenizer, .chat = j->chat, .grammars = j->service.grammars};
     enum status st = submit_read(request, &in, err);
     if (st == ST_OK) st = submit_ticket(&m, &in, &t, err);
     if (st == ST_OK) st = submit_spec(&m, &in, &prompt, &spec, err);
@@ -203,6 +204,7 @@ static enum status submit(struct jitney *j, const struct jitney_request *request
         st = engine_submit(j->service.engine, &spec, &r, err);
     }
     tokens_deinit(&prompt);
+    answer_grammar_unref(spec.grammar);
     if (st != ST_OK) {
         ticket_destroy(t);
         return st;

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "embed/struct_copy.h"
 #include "embed/tickets.h"
+#include "engine/grammars.h"
 #include "engine/request.h"
 #include "sample/random_seed.h"
 #include "text/chat_prompt.h"
@@ -132,14 +133,41 @@ static struct sample_params read_sampling(const struct jitney_request *in) {
     };
 }
 
+/* May take as long as compiling a grammar may: engine/grammars.h. */
+static enum status read_grammar(const struct submit_model *m, const struct jitney_request *in,
+                                struct answer_grammar **out, struct err *err) {
+    const char *text = in->schema ? in->schema : in->regex ? in->regex : in->grammar;
+    struct grammar_source source = {.kind = GRAMMAR_SCHEMA, .text = str_of(text)};
+    struct grammar_refusal why;
+    int given = !!in->schema + !!in->regex + !!in->grammar;
+    if (given == 0) return ST_OK;
+    if (given > 1)
+        return err_set(err, ST_BAD,
+                       "the request has %d of schema, regex and grammar; it may have one", given);
+    if (!m->grammars)
+        return err_set(err, ST_BAD, "a model that pretends keeps to no schema or grammar");
+    if (in->regex) source.kind = GRAMMAR_REGEX;
+    if (in->grammar) source.kind = grammar_notation(source.text);
+    enum status st = grammars_compile(m->grammars, &source, out, &why);
+    if (st == ST_OK) return ST_OK;
+    return err_set(err, st == ST_FULL ? ST_BAD : st, "the %s is refused%s%s: %s",
+                   in->schema  ? "schema"
+                   : in->regex ? "regular expression"
+                               : "grammar",
+                   why.path[0] ? " at " : "", why.path, why.err.text);
+}
+
 enum status submit_spec(const struct submit_model *m, const struct jitney_request *in,
                         struct tokens *prompt, struct request_spec *spec, struct err *err) {
+    spec->grammar = NULL;
     if (in->bias_count > LOGIT_BIAS_MAX || (in->bias_count > 0 && !in->bias))
         return err_set(err, ST_BAD, "%zu logit biases; at most %d are possible", in->bias_count,
                        LOGIT_BIAS_MAX);
     if (in->top_logprobs > 0 && !in->logprobs)
         return err_set(err, ST_BAD, "top_logprobs is %u, but logprobs is off", in->top_logprobs);
+    TRY(read_grammar(m, in, &spec->grammar, err));
     *spec = (struct request_spec){.max_tokens = in->max_tokens,
+                                  .grammar = spec->grammar,
                                   .n = in->n,
                                   .sample = read_sampling(in),
                                   .ignore_end = in->ignore_end,

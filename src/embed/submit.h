@@ -17,10 +17,12 @@ struct ticket;
 struct submit_model {
     const struct tokenizer *tokenizer;
     const struct chat_prompt *chat; /* NULL: the model has no chat template */
+    struct grammars *grammars;      /* NULL: it keeps to none */
 };
 
 /* Check `in`, which submit_read has filled, and put its prompt, which the caller owns, into
- * `prompt` and everything else into `spec`, which borrows from both. */
+ * `prompt` and everything else into `spec`, which borrows from both. spec->grammar is a reference
+ * of the caller's, also after a failure. */
 enum status submit_spec(const struct submit_model *m, const struct jitney_request *in,
                         struct tokens *prompt, struct request_spec *spec, struct err *err);
 

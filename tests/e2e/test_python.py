@@ -7,6 +7,7 @@ import asyncio
 import ctypes
 import ctypes.util
 import gc
+import json
 import math
 import os
 import shutil
@@ -16,6 +17,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -614,3 +616,25 @@ def test_smollm2_answers():
         got = llm.chat(["Why is the sky blue?", "What is water?"], temperature=0, max_tokens=48)
         assert "light" in got[0].text
         assert got[1].finish_reason in ("stop", "length")
+
+
+def test_answers_keep_to_a_schema_an_expression_or_a_grammar(llm):
+    pydantic = pytest.importorskip("pydantic")
+
+    class Thing(pydantic.BaseModel):
+        model_config = {"extra": "forbid"}
+        kind: Literal["one", "two"]
+        parts: list[bool] = pydantic.Field(max_length=2)
+
+    for schema in (Thing, Thing.model_json_schema(), json.dumps(Thing.model_json_schema())):
+        got = llm.generate("A", max_tokens=80, seed=3, schema=schema)
+        assert got.finish_reason == "stop"
+        Thing.model_validate_json(got.text)
+    assert llm.generate("A", regex="(yes|no)!", seed=1).text in ("yes!", "no!")
+    assert llm.generate("A", grammar='root ::= "<" [a] ">"').text == "<a>"
+    with pytest.raises(jitney.BadRequest, match="#/properties/a"):
+        llm.generate("A", schema={"properties": {"a": {"pattern": "("}}})
+    with pytest.raises(jitney.BadRequest, match="expected a JSON schema"):
+        llm.generate("A", schema=object())
+    with pytest.raises(jitney.BadRequest, match="may have one"):
+        llm.generate("A", regex="a", grammar="b")

@@ -271,11 +271,32 @@ static void test_submit_reports_what_is_wrong(void **state) {
     refuse(j, &r, "token 1 is -5");
     r.token_count = 0;
     refuse(j, &r, "empty");
+    r = fine, r.schema = "{\"properties\":{\"a\":{\"pattern\":\"(\"}}}";
+    refuse(j, &r, "the schema is refused at #/properties/a");
+    r = fine, r.regex = "a", r.grammar = "root ::= [a]";
+    refuse(j, &r, "has 2 of schema, regex and grammar");
     r = (struct jitney_request){.text = "Hello"};
     refuse(j, &r, "jitney_request_default()");
     struct jitney_event ev = jitney_event_default();
     assert_int_equal(jitney_next(j, &ev, -1), JITNEY_IDLE);
     jitney_event_clear(&ev);
+}
+
+static void test_an_answer_keeps_to_a_schema_an_expression_or_a_grammar(void **state) {
+    struct jitney_request r = steady("Hello", 40, 1);
+    r.schema = "{\"const\":{\"a\":[true,\"x\"]}}";
+    struct received *a = run_all(*state, &r);
+    assert_string_equal(a->text, "{\"a\":[true,\"x\"]}");
+    assert_int_equal(a->finish, JITNEY_STOP);
+    free(a);
+    r.schema = NULL, r.regex = "ab{3}c";
+    a = run_all(*state, &r);
+    assert_string_equal(a->text, "abbbc");
+    free(a);
+    r.regex = NULL, r.grammar = "start: \"x\" /y{2}/";
+    a = run_all(*state, &r);
+    assert_string_equal(a->text, "xyy");
+    free(a);
 }
 
 static void test_a_prompt_that_can_never_fit_is_refused_with_the_numbers(void **state) {
@@ -612,6 +633,7 @@ int main(void) {
         cmocka_unit_test(test_a_default_request_draws_its_own_seed),
         cmocka_unit_test(test_fields_that_the_library_does_not_know_are_left_alone),
         cmocka_unit_test(test_submit_reports_what_is_wrong),
+        cmocka_unit_test(test_an_answer_keeps_to_a_schema_an_expression_or_a_grammar),
         cmocka_unit_test(test_a_prompt_that_can_never_fit_is_refused_with_the_numbers),
         cmocka_unit_test(test_a_request_too_big_for_the_cache_ends_refused),
         cmocka_unit_test(test_n_answers_are_those_of_n_seeds),
