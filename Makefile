@@ -23,7 +23,7 @@ SANITIZE = -DCMAKE_BUILD_TYPE=Debug -DJITNEY_TESTS=ON -DJITNEY_SANITIZE
 
 .DEFAULT_GOAL := build
 .PHONY: build run chat test test-identity check bench bench-server fuzz diff goldens install clean
-.PHONY: test-abuse bench-peers test-arm test-gpu bench-gpu build-cuda screenshots help
+.PHONY: test-abuse bench-peers bench-grammar test-arm test-gpu bench-gpu build-cuda screenshots help
 .PHONY: check-format check-text check-warnings check-headers check-static check-binary
 
 # Targets run one after another; ninja and run_tests use all cores.
@@ -156,6 +156,13 @@ bench-peers: build/stamps/run ## compare jitney with llama.cpp, OpenVINO, vLLM a
 	@tools/build build jitney bench_peer_worker bench_peaks
 	@$(JITNEY) pull smollm2
 	@python3 tools/bench_peers $(FLAGS)
+
+bench-grammar: build/stamps/test ## compare the masks of grammars with llguidance and xgrammar: FLAGS="--every 5"
+	@tools/build build jitney
+	@$(JITNEY) pull smollm2
+	@$(PYTHON) bench/grammar/compare.py $(FLAGS) \
+	    --vocabulary smollm2="$$($(JITNEY) list --json | $(PYTHON) -c $(CACHED_PATH) smollm2)" \
+	    --vocabulary llama3=../shared/data/tokenizers/llama-bpe.gguf
 
 fuzz: build/stamps/check ## run the fuzz targets: T=name for one of them, SEC=seconds for each
 	@tools/fuzz "$(SEC)" $(T)

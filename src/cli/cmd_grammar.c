@@ -13,6 +13,7 @@
 #include "cli/grammar_trial.h"
 #include "cli/model_args.h"
 #include "grammar/grammar.h"
+#include "text/tokenizer.h"
 
 enum { FILE_BYTES_MAX = 64 << 20, REPORT_BYTES_MAX = 1 << 20, PATH_BYTES = 4096 };
 
@@ -28,6 +29,10 @@ static const struct flag flags[] = {
      .kind = FLAG_BOOL,
      .help = "With --accepts: test the bytes of the file as they are, not written again in "
              "canonical form."},
+    {.name = "each",
+     .kind = FLAG_BOOL,
+     .help = "With bench: print a JSON object for each file, with the tokens, the verdict and the "
+             "time of every mask of each test."},
     {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object."},
     {0},
 };
@@ -166,7 +171,24 @@ static enum exit_code check(const struct args *args, struct trial_tokens *t, str
 struct bench_sums {
     uint32_t schemas, passing, refused, valid_rejected, invalid_accepted, timeouts;
     struct durations compiles, masks;
+    struct buf *each; /* NULL: only the sums are wanted */
 };
+
+/* The tokens of a test, the verdict and the time of its masks, which begin at `first`. */
+static enum status put_test(const struct bench_sums *b, const struct trial_tokens *t,
+                            struct str text, bool accepted, size_t first) {
+    const struct encode_options options = {.plain_special = true};
+    struct tokens ids = {0};
+    if (t->tokenizer) TRY(tokenizer_encode(t->tokenizer, text, options, &ids));
+    buf_printf(b->each, "{\"accepted\":%s,\"tokens\":[", accepted ? "true" : "false");
+    for (size_t i = 0; i < ids.count; i++) buf_printf(b->each, i ? ",%d" : "%d", ids.ids[i]);
+    buf_put_text(b->each, "],\"mask_us\":[");
+    for (size_t i = first; i < b->masks.count; i++)
+        buf_printf(b->each, i > first ? ",%.2f" : "%.2f", (double)b->masks.list[i] / 1000);
+    buf_put_text(b->each, "]}");
+    tokens_deinit(&ids);
+    return buf_status(b->each);
+}
 
 static enum status bench_tests(struct grammar *g, const struct json *tests, struct trial_tokens *t,
                                struct bench_sums *b, struct err *err) {
@@ -178,6 +200,7 @@ static enum status bench_tests(struct grammar *g, const struct json *tests, stru
         const struct json *test = json_at(tests, i);
         bool valid = json_bool(json_get(test, "valid"), false);
         struct trial trial = {0};
+        const size_t first = b->masks.count;
         buf_clear(&text);
         instance_put(json_get(test, "data"), &text);
         st = buf_status(&text);
@@ -185,6 +208,10 @@ static enum status bench_tests(struct grammar *g, const struct json *tests, stru
         if (st == ST_FULL) { /* past the budget of states: this instance cannot be answered */
             trial.accepted = false;
             st = ST_OK;
+        }
+        if (st == ST_OK && b->each) {
+            if (i) buf_put_char(b->each, ',');
+            st = put_test(b, t, buf_str(&text), trial.accepted, first);
         }
         if (st != ST_OK || trial.accepted == valid) continue;
         all_right = false;
@@ -219,8 +246,15 @@ static enum status bench_file(const char *path, struct trial_tokens *t, struct b
         b->timeouts += late;
         b->refused += compiled != ST_OK && !late;
         if (compiled == ST_NOMEM) st = err_set(err, ST_NOMEM, "grammar: out of memory");
+        if (b->each) {
+            buf_put_text(b->each, "{\"file\":");
+            buf_put_json_string(b->each, str_of(path));
+            buf_printf(b->each, ",\"compiled\":%s,\"compile_us\":%.2f,\"tests\":[",
+                       compiled == ST_OK ? "true" : "false", (double)ns / 1000);
+        }
         if (compiled == ST_OK && st == ST_OK)
             st = bench_tests(g, json_get(doc, "tests"), t, b, err);
+        if (b->each) buf_put_text(b->each, "]}\n");
     }
     grammar_destroy(g);
     json_destroy(doc);
@@ -243,6 +277,8 @@ static enum status bench_folder(const char *folder, struct trial_tokens *t, stru
         char path[PATH_BYTES];
         snprintf(path, sizeof(path), "%s/%s", folder, list[i]->d_name);
         if (st == ST_OK) st = bench_file(path, t, b, err);
+        if (st == ST_OK && b->each) st = out_write(buf_str(b->each), err);
+        if (b->each) buf_clear(b->each);
         mem_free(list[i]);
     }
     mem_free(list);
@@ -275,9 +311,11 @@ static void put_sums(struct bench_sums *b, bool as_json, struct buf *out) {
 static enum exit_code bench(const struct args *args, struct trial_tokens *t, struct err *err) {
     struct bench_sums sums = {0};
     struct buf report;
-    buf_init(&report, REPORT_BYTES_MAX);
+    bool each = args_on(args, "each");
+    buf_init(&report, FILE_BYTES_MAX);
+    if (each) sums.each = &report;
     enum status st = bench_folder(args_operand(args, 1), t, &sums, err);
-    if (st == ST_OK) {
+    if (st == ST_OK && !each) {
         put_sums(&sums, args_on(args, "json"), &report);
         st = out_write(buf_str(&report), err);
     }

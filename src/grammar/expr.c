@@ -92,7 +92,7 @@ static expr_id set_of(struct expr_pool *p, const struct byte_set *set) {
             return EXPR_NONE;
         p->sets[p->set_count++] = *set;
     }
-    return expr_intern(p, (struct expr){.kind = EX_SET, .a = i, .height = 1});
+    return expr_intern(p, (struct expr){.kind = EX_SET, .is_finite = true, .a = i, .height = 1});
 }
 
 struct expr_pool *expr_pool_create(struct budget *budget) {
@@ -101,8 +101,10 @@ struct expr_pool *expr_pool_create(struct budget *budget) {
     p->budget = budget;
     struct byte_set all;
     memset(&all, 0xFF, sizeof(all));
-    expr_intern(p, (struct expr){.kind = EX_NONE, .life = LIFE_DEAD, .height = 1});
-    expr_intern(p, (struct expr){.kind = EX_EMPTY, .matches_empty = true, .height = 1});
+    expr_intern(p,
+                (struct expr){.kind = EX_NONE, .life = LIFE_DEAD, .is_finite = true, .height = 1});
+    expr_intern(
+        p, (struct expr){.kind = EX_EMPTY, .matches_empty = true, .is_finite = true, .height = 1});
     /* EXPR_ANY repeats the set of all bytes, which is interned behind it. */
     expr_intern(p, (struct expr){.kind = EX_REPEAT,
                                  .matches_empty = true,
@@ -130,12 +132,6 @@ uint32_t expr_count(const struct expr_pool *p) { return p->count; }
 
 bool expr_matches_empty(const struct expr_pool *p, expr_id e) { return p->exprs[e].matches_empty; }
 
-uint32_t expr_repeats_left(const struct expr_pool *p, expr_id e, expr_id item) {
-    const struct expr *x = &p->exprs[e];
-    if (x->kind == EX_CONCAT) x = &p->exprs[x->a];
-    return x->kind == EX_REPEAT && x->a == item ? x->c : 0;
-}
-
 expr_id expr_bytes(struct expr_pool *p, const struct byte_set *set) {
     static const struct byte_set nothing;
     if (p->budget->status != ST_OK || memcmp(set, &nothing, sizeof(*set)) == 0) return EXPR_NONE;
@@ -157,8 +153,11 @@ expr_id expr_literal(struct expr_pool *p, struct str text) {
     memcpy(p->bytes + p->byte_count, text.ptr, text.len);
     uint32_t offset = p->byte_count;
     p->byte_count += (uint32_t)text.len;
-    return expr_intern(
-        p, (struct expr){.kind = EX_LITERAL, .a = offset, .b = (uint32_t)text.len, .height = 1});
+    return expr_intern(p, (struct expr){.kind = EX_LITERAL,
+                                        .is_finite = true,
+                                        .a = offset,
+                                        .b = (uint32_t)text.len,
+                                        .height = 1});
 }
 
 static uint16_t height_over(const struct expr_pool *p, expr_id a, expr_id b) {
@@ -180,6 +179,7 @@ expr_id expr_concat(struct expr_pool *p, expr_id a, expr_id b) {
                          .matches_empty = p->exprs[a].matches_empty && p->exprs[b].matches_empty,
                          .is_boolean = p->exprs[a].is_boolean || p->exprs[b].is_boolean,
                          .has_multiple = p->exprs[a].has_multiple || p->exprs[b].has_multiple,
+                         .is_finite = p->exprs[a].is_finite && p->exprs[b].is_finite,
                          .height = height_over(p, a, b),
                          .a = a,
                          .b = b});
@@ -197,6 +197,7 @@ expr_id expr_repeat(struct expr_pool *p, expr_id a, uint32_t min, uint32_t max) 
                                         .matches_empty = min == 0,
                                         .is_boolean = e->is_boolean,
                                         .has_multiple = e->has_multiple,
+                                        .is_finite = e->is_finite && max < EXPR_NO_MAX,
                                         .height = height_over(p, a, a),
                                         .a = a,
                                         .b = min,
@@ -288,6 +289,7 @@ static expr_id intern_list(struct expr_pool *p, const struct members *m, enum ex
     struct expr e = {.kind = (uint8_t)kind,
                      .matches_empty = kind == EX_AND,
                      .is_boolean = kind == EX_AND,
+                     .is_finite = kind == EX_OR,
                      .a = p->list_count,
                      .b = m->count};
     if (!budget_grow(p->budget, (void **)&p->lists, &p->list_cap, p->list_count + m->count,
@@ -298,6 +300,7 @@ static expr_id intern_list(struct expr_pool *p, const struct members *m, enum ex
         p->lists[p->list_count + i] = m->ids[i];
         e.is_boolean |= x->is_boolean;
         e.has_multiple |= x->has_multiple;
+        e.is_finite = kind == EX_AND ? e.is_finite || x->is_finite : e.is_finite && x->is_finite;
         e.matches_empty = kind == EX_AND ? e.matches_empty && x->matches_empty
                                          : e.matches_empty || x->matches_empty;
         if (x->height >= e.height) e.height = (uint16_t)(x->height + 1);

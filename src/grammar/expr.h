@@ -75,9 +75,9 @@ bool expr_is_alive(struct expr_pool *p, expr_id e);
 /* Whether the expression matches the whole text. */
 bool expr_matches(struct expr_pool *p, expr_id e, struct str text);
 
-/* How many times `item` may still be read at once: the maximum of a repetition of it with which
- * the expression begins, else 0. */
-uint32_t expr_repeats_left(const struct expr_pool *p, expr_id e, expr_id item);
+/* A number n such that every text of up to n times `item` may follow in the expression, which is
+ * alive; EXPR_NO_MAX: any text of it. May be too low, never too high. */
+uint32_t expr_room(const struct expr_pool *p, expr_id e, expr_id item);
 
 /* Set marks[b] where bytes b-1 and b may lead to different expressions: one byte of each run
  * between marks stands for all of it. */

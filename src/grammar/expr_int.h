@@ -24,6 +24,7 @@ struct expr {
     bool matches_empty;  /* the empty text matches */
     bool is_boolean;     /* it contains EX_AND, EX_NOT or EX_MULTIPLE: it may match nothing */
     bool has_multiple;   /* it contains EX_MULTIPLE: too many states to keep rows of */
+    bool is_finite;      /* only a finite number of texts match */
     uint8_t life;        /* enum expr_life */
     uint16_t height;     /* bounds recursion */
     uint32_t a, b, c, d; /* as its kind says */

@@ -17,8 +17,9 @@ static expr_id step_literal(struct expr_pool *p, struct expr e, uint8_t byte) {
         uint8_t last = (uint8_t)p->bytes[e.a + 1];
         return expr_range(p, last, last);
     }
-    return expr_intern(p,
-                       (struct expr){.kind = EX_LITERAL, .a = e.a + 1, .b = e.b - 1, .height = 1});
+    return expr_intern(
+        p, (struct expr){
+               .kind = EX_LITERAL, .is_finite = true, .a = e.a + 1, .b = e.b - 1, .height = 1});
 }
 
 /* Digits before the point, the point, at most `scale` digits that count, then zeros. */
@@ -203,6 +204,42 @@ bool expr_is_alive(struct expr_pool *p, expr_id e) {
     mem_free(s.found);
     mem_free(s.from);
     return !exhausted;
+}
+
+/* Whether the intersection is a repetition of `item` without end and what follows it, from which a
+ * finite number of texts may be excluded: whatever was read, the text can go on until it is longer
+ * than all of these. */
+static bool is_open_repeat(const struct expr_pool *p, const struct expr *e, expr_id item) {
+    bool repeats = false;
+    for (uint32_t i = 0; i < e->b; i++) {
+        const struct expr *x = &p->exprs[p->lists[e->a + i]];
+        if (x->kind == EX_NOT && p->exprs[x->a].is_finite) continue;
+        if (x->kind == EX_CONCAT && !p->exprs[x->b].is_boolean) x = &p->exprs[x->a];
+        if (x->kind != EX_REPEAT || x->a != item || x->c != EXPR_NO_MAX || repeats) return false;
+        repeats = true;
+    }
+    return repeats;
+}
+
+/* The recursion goes one level deep: lists have no lists of their own kind as members. */
+static uint32_t room_of(const struct expr_pool *p, expr_id id, expr_id item, bool is_member) {
+    const struct expr *e = &p->exprs[id];
+    if (e->kind == EX_CONCAT) {
+        if (is_member && p->exprs[e->b].is_boolean) return 0; /* perhaps nothing follows */
+        e = &p->exprs[e->a];
+    }
+    if (e->kind == EX_REPEAT) return e->a == item ? e->c : 0;
+    if (e->kind == EX_AND) return is_open_repeat(p, e, item) ? EXPR_NO_MAX : 0;
+    uint32_t room = 0;
+    for (uint32_t i = 0; e->kind == EX_OR && !is_member && i < e->b; i++) {
+        uint32_t one = room_of(p, p->lists[e->a + i], item, true);
+        if (one > room) room = one;
+    }
+    return room;
+}
+
+uint32_t expr_room(const struct expr_pool *p, expr_id e, expr_id item) {
+    return room_of(p, e, item, false);
 }
 
 expr_id expr_step(struct expr_pool *p, expr_id e, uint8_t byte) {

@@ -23,10 +23,13 @@ struct stack_entry {
 
 /* A set of threads. State 0 is the dead one: nothing can follow, and the text is not whole. */
 struct state {
-    uint32_t start, count; /* in `threads`, sorted; of a free one `start` is the next free one */
-    bool complete;         /* the text may end here */
-    bool is_free;          /* the number is not in use */
-    bool held;             /* a matcher of lease `held_at` or an earlier one may be here */
+    uint32_t start, count;    /* in `threads`, sorted; of a free one `start` is the next free one */
+    bool complete;            /* the text may end here */
+    bool is_free;             /* the number is not in use */
+    bool held;                /* a matcher of lease `held_at` or an earlier one may be here */
+    bool has_room, has_words; /* `room` and `words` are known */
+    uint8_t words;            /* 1 + the largest class of words that may follow; 0: none */
+    uint16_t room;            /* every plain text of so many characters may follow */
     uint64_t held_at;
     uint32_t *row;  /* the state after each byte; NULL before it is asked for */
     uint64_t *mask; /* of mask_vocabulary, or NULL */
@@ -104,6 +107,10 @@ void state_hold(struct grammar *g, uint32_t state);
 void tables_collect(struct grammar *g);
 /* Fill an empty table again with the numbers that are in use. */
 void tables_index(struct grammar *g);
+/* Every plain text of up to so many characters may follow; may be too low, never too high. */
+uint16_t state_room(struct grammar *g, uint32_t state);
+/* 1 + the largest class of words of which every one may follow; 0: none. */
+uint8_t state_words(struct grammar *g, uint32_t state);
 /* The states after each byte; NULL when the budget has failed. */
 const uint32_t *state_row(struct grammar *g, uint32_t state);
 

@@ -1,6 +1,6 @@
 /* grammar/matcher.c - positions in a grammar's texts, and the masks of what may follow.
  *
- * A mask is one walk over the tree of tokens, in which the state at each depth is known. Inside a
+ * A mask is a walk over the trees of tokens, in which the state at each depth is known. Inside a
  * JSON string that may go on, plain text is allowed without a walk (grammar/vocabulary.h). A mask
  * is remembered with its state. When the tables have grown to most of the budget, everything that
  * no matcher needs is forgotten (grammar/collect.c).
@@ -132,42 +132,76 @@ static void allow(const struct vocabulary *v, uint32_t token, uint64_t *allowed)
         allowed[token >> 6] |= UINT64_C(1) << (token & 63);
 }
 
-/* false: the budget has failed. */
-static bool walk(struct grammar *g, uint32_t from, const struct vocabulary *v,
-                 const struct token_tree *tree, uint64_t *allowed) {
-    const uint32_t
-        *rows[VOCABULARY_TOKEN_BYTES_MAX + 1]; /* by depth: of the state before the byte */
-    rows[0] = state_row(g, from);
-    if (!rows[0]) return false;
+/* Allow all the plain text at and below a node. */
+static void allow_part(const struct vocabulary *v, const struct text_class *c, uint32_t node,
+                       uint64_t *allowed) {
+    const struct text_part *part = &c->parts[node];
+    if (part->mask) {
+        const uint32_t words = vocabulary_words(v);
+        const uint64_t *mask = c->part_masks + (size_t)(part->mask - 1) * words;
+        for (uint32_t i = 0; i < words; i++) allowed[i] |= mask[i];
+        return;
+    }
+    const uint32_t end = c->parts[c->tree.nodes[node].end].first;
+    for (uint32_t i = part->first; i < end; i++)
+        allowed[c->tokens[i] >> 6] |= UINT64_C(1) << (c->tokens[i] & 63);
+}
+
+static uint16_t room_at(struct grammar *g, uint32_t state) {
+    const struct state *s = &g->tables.states[state];
+    return s->has_room ? s->room : state_room(g, state);
+}
+
+/* A walk over one of the trees: by depth, the row of the state before the byte. */
+struct walk {
+    const struct vocabulary *vocabulary;
+    uint64_t *allowed;
+    const uint32_t *rows[VOCABULARY_TOKEN_BYTES_MAX + 1];
+};
+
+/* Note the row of a state; false: the budget has failed. */
+static bool enter(struct grammar *g, struct walk *w, uint32_t depth, uint32_t state) {
+    const uint32_t *row = g->tables.states[state].row;
+    if (!row) row = state_row(g, state);
+    w->rows[depth] = row;
+    return row != NULL;
+}
+
+static bool walk_tree(struct grammar *g, struct walk *w, const struct token_tree *tree) {
     for (uint32_t i = 0; i < tree->node_count;) {
         const struct vocabulary_node node = tree->nodes[i];
-        uint32_t next = rows[node.depth][node.byte];
+        uint32_t next = w->rows[node.depth][node.byte];
         if (next == 0) {
             i = node.end;
             continue;
         }
-        if (node.token != TOKEN_ABSENT) allow(v, node.token, allowed);
+        if (node.token != TOKEN_ABSENT) allow(w->vocabulary, node.token, w->allowed);
         i++;
-        if (node.end == i) continue;
-        const uint32_t *row = g->tables.states[next].row;
-        if (!row) row = state_row(g, next);
-        if (!row) return false;
-        rows[node.depth + 1] = row;
+        if (node.end != i && !enter(g, w, node.depth + 1u, next)) return false;
     }
     return true;
 }
 
-/* Whether every token of plain text may follow. */
-static bool reads_text(const struct grammar *g, uint32_t state, const struct vocabulary *v) {
-    const struct state *s = &g->tables.states[state];
-    for (uint32_t i = 0; i < s->count; i++) {
-        expr_id e = g->tables.threads[s->start + i].expr;
-        for (int k = 0; k < 2; k++) {
-            if (g->text_chars[k] == EXPR_NONE) continue;
-            if (expr_repeats_left(g->exprs, e, g->text_chars[k]) >= v->text_chars_max) return true;
+static bool walk_text(struct grammar *g, struct walk *w, const struct text_class *c) {
+    const struct token_tree *tree = &c->tree;
+    for (uint32_t i = 0; i < tree->node_count;) {
+        const struct vocabulary_node node = tree->nodes[i];
+        uint32_t next = w->rows[node.depth][node.byte];
+        if (next == 0) {
+            i = node.end;
+            continue;
         }
+        const uint16_t below = c->parts[i].chars_below;
+        if (below == 0 || (below != TEXT_SPLIT && below <= room_at(g, next))) {
+            allow_part(w->vocabulary, c, i, w->allowed);
+            i = node.end;
+            continue;
+        }
+        if (node.token != TOKEN_ABSENT) allow(w->vocabulary, node.token, w->allowed);
+        i++;
+        if (!enter(g, w, node.depth + 1u, next)) return false;
     }
-    return false;
+    return true;
 }
 
 static void remember(struct grammar *g, uint32_t state, const struct vocabulary *v,
@@ -188,12 +222,19 @@ static void remember(struct grammar *g, uint32_t state, const struct vocabulary 
 static bool compute_mask(struct grammar *g, uint32_t state, const struct vocabulary *v,
                          uint64_t *allowed) {
     size_t bytes = vocabulary_words(v) * sizeof(*allowed);
-    bool has_text = v->text_chars_max > 0 && reads_text(g, state, v);
-    if (has_text)
-        memcpy(allowed, v->text, bytes);
-    else
-        memset(allowed, 0, bytes);
-    if (walk(g, state, v, has_text ? &v->rest : &v->all, allowed)) return true;
+    struct walk w;
+    w.vocabulary = v;
+    w.allowed = allowed;
+    const struct text_class *c = &v->texts[TEXT_CLASSES - 1];
+    const uint16_t room = state_room(g, state);
+    const uint8_t words = room < v->texts[1].chars ? state_words(g, state) : 0;
+    while (c->chars > room) c--;
+    if (words) c = &v->words[words - 1];
+    bool in_string = room > 0 || words > 0; /* outside of them JSON has no letters at will */
+    memcpy(allowed, c->mask, bytes);
+    if (enter(g, &w, 0, state) && walk_text(g, &w, c) &&
+        (in_string || walk_tree(g, &w, &v->controls)) && walk_tree(g, &w, &v->rest))
+        return true;
     memset(allowed, 0, bytes);
     return false;
 }

@@ -9,9 +9,12 @@
 #include "base/utf8.h"
 #include "grammar/grammar.h"
 
+enum { PART_TOKENS_MIN = 512, PART_MASKS_MAX = 1000 }; /* parts that have a mask of their own */
+
 struct entry {
     struct str bytes;
     uint32_t token;
+    uint32_t chars; /* of plain text; 0: it is none */
 };
 
 static int compare_entries(const void *x, const void *y) {
@@ -71,28 +74,186 @@ static bool make_tree(struct vocabulary *v, struct token_tree *t, const struct e
     return true;
 }
 
-/* The number of characters of plain text; 0: it is none. */
-static uint32_t text_chars(struct str bytes) {
-    if (!utf8_is_valid(bytes)) return 0;
-    for (size_t i = 0; i < bytes.len; i++) {
-        uint8_t c = (uint8_t)bytes.ptr[i];
-        if (c < 0x20 || c == '"' || c == '\\') return 0;
+/* The bytes of whole characters at the start. */
+static size_t whole_len(struct str bytes) {
+    for (size_t cut = 0; cut < 4 && cut < bytes.len; cut++) {
+        uint8_t c = (uint8_t)bytes.ptr[bytes.len - 1 - cut];
+        if (c < 0x80) return bytes.len;
+        if (c < 0xC0) continue;
+        size_t len = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : 2;
+        return cut + 1 < len ? bytes.len - 1 - cut : bytes.len;
     }
-    return (uint32_t)utf8_count(bytes);
+    return bytes.len;
 }
 
-/* Notes the tokens that are plain text and leaves the others in `sorted`; returns their number. */
-static uint32_t take_text(struct vocabulary *v, struct entry *sorted, uint32_t count) {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t chars = text_chars(sorted[i].bytes), token = sorted[i].token;
-        if (chars > v->text_chars_max) v->text_chars_max = chars;
-        if (chars)
-            v->text[token >> 6] |= UINT64_C(1) << (token & 63);
-        else
-            sorted[kept++] = sorted[i];
+/* Whether the bytes begin a character and do not end it. The second byte decides about overlong
+ * forms, surrogates and numbers that are too large; a character that begins so is completed. */
+static bool is_cut_char(struct str bytes) {
+    char whole[4] = {0};
+    const uint8_t lead = (uint8_t)bytes.ptr[0];
+    size_t len = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+    memcpy(whole, bytes.ptr, bytes.len);
+    for (size_t i = bytes.len; i < len; i++)
+        whole[i] = (char)(i > 1 ? 0x80 : lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80);
+    return utf8_is_valid((struct str){whole, len});
+}
+
+/* The number of characters of plain text, a cut one at the end included; 0: it is none. */
+static uint32_t text_chars(struct str bytes) {
+    const struct str whole = str_take(bytes, whole_len(bytes));
+    const struct str cut = str_skip(bytes, whole.len);
+    if (!utf8_is_valid(whole) || (cut.len && !is_cut_char(cut))) return 0;
+    for (size_t i = 0; i < whole.len; i++) {
+        uint8_t c = (uint8_t)whole.ptr[i];
+        if (c < 0x20 || c == '"' || c == '\\') return 0;
     }
-    return kept;
+    return (uint32_t)utf8_count(whole) + (cut.len > 0);
+}
+
+/* Whether a control character comes before all quotes and escapes. */
+static bool has_control(struct str bytes) {
+    for (size_t i = 0; i < bytes.len; i++) {
+        uint8_t c = (uint8_t)bytes.ptr[i];
+        if (c < 0x20) return true;
+        if (c == '"' || c == '\\') return false;
+    }
+    return false;
+}
+
+/* Moves the entries of one kind from `sorted` to `out`, both in order. Returns how many. */
+enum token_kind { TOKEN_TEXT, TOKEN_CONTROL, TOKEN_REST };
+static uint32_t take_kind(const struct entry *sorted, uint32_t count, enum token_kind kind,
+                          struct entry *out) {
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        enum token_kind k = sorted[i].chars                ? TOKEN_TEXT
+                            : has_control(sorted[i].bytes) ? TOKEN_CONTROL
+                                                           : TOKEN_REST;
+        if (k == kind) out[taken++] = sorted[i];
+    }
+    return taken;
+}
+
+/* Notes at each node on the path of a text how long the text goes on below it. */
+static void note_chars(struct text_class *c, const uint32_t *path, struct str text) {
+    uint16_t chars = 0;
+    for (size_t d = text.len; d-- > 0;) {
+        struct text_part *part = &c->parts[path[d]];
+        bool is_split = d + 1 < text.len && ((uint8_t)text.ptr[d + 1] & 0xC0) == 0x80;
+        if (d + 1 < text.len && !is_split) chars++;
+        if (is_split)
+            part->chars_below = TEXT_SPLIT;
+        else if (chars > part->chars_below)
+            part->chars_below = chars;
+    }
+}
+
+/* Walks through the tree along the sorted texts and fills in the parts. */
+static void fill_parts(struct text_class *c, const struct entry *sorted, uint32_t count) {
+    uint32_t path[VOCABULARY_TOKEN_BYTES_MAX] = {0};
+    uint32_t next = 0;
+    struct str before = {0};
+    for (uint32_t i = 0; i < count; i++) {
+        const struct str s = sorted[i].bytes;
+        for (size_t d = common_len(before, s); d < s.len; d++) {
+            path[d] = next;
+            c->parts[next++].first = i;
+        }
+        c->tokens[i] = sorted[i].token;
+        note_chars(c, path, s);
+        before = s;
+    }
+    c->parts[next].first = count;
+}
+
+static uint32_t part_count(const struct text_class *c, uint32_t node) {
+    return c->parts[c->tree.nodes[node].end].first - c->parts[node].first;
+}
+
+static void set_bit(uint64_t *mask, uint32_t token) {
+    mask[token >> 6] |= UINT64_C(1) << (token & 63);
+}
+
+static bool make_part_masks(struct text_class *c, uint32_t words) {
+    uint32_t masks = 0;
+    for (uint32_t i = 0; i < c->tree.node_count && masks < PART_MASKS_MAX; i++)
+        if (c->parts[i].chars_below != TEXT_SPLIT && part_count(c, i) >= PART_TOKENS_MIN)
+            c->parts[i].mask = (uint16_t)++masks;
+    c->part_masks = mem_zalloc_array((size_t)masks * words + 1, sizeof(*c->part_masks));
+    if (!c->part_masks) return false;
+    for (uint32_t i = 0; i < c->tree.node_count; i++) {
+        if (!c->parts[i].mask) continue;
+        uint64_t *mask = c->part_masks + (size_t)(c->parts[i].mask - 1) * words;
+        for (uint32_t k = 0; k < part_count(c, i); k++)
+            set_bit(mask, c->tokens[c->parts[i].first + k]);
+    }
+    return true;
+}
+
+bool word_has(int word_class, uint8_t byte) {
+    bool is_lower = byte >= 'a' && byte <= 'z';
+    return is_lower ||
+           (word_class > 0 && ((byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9')));
+}
+
+static bool is_word(int word_class, const struct entry *e) {
+    bool is_one = e->chars <= WORD_CHARS_MAX;
+    for (size_t i = 0; i < e->bytes.len && is_one; i++)
+        is_one = word_has(word_class, (uint8_t)e->bytes.ptr[i]);
+    return is_one;
+}
+
+/* Makes the tree of the sorted texts. */
+static bool make_class(struct vocabulary *v, struct text_class *c, const struct entry *sorted,
+                       uint32_t count) {
+    if (!make_tree(v, &c->tree, sorted, count)) return false;
+    c->parts = mem_zalloc_array(c->tree.node_count + 1, sizeof(*c->parts));
+    c->tokens = mem_alloc_array(count + 1, sizeof(*c->tokens));
+    if (!c->parts || !c->tokens) return false;
+    fill_parts(c, sorted, count);
+    return make_part_masks(c, vocabulary_words(v));
+}
+
+/* The texts that are longer than the class go to `long_ones`, the others to the mask. */
+static bool make_text_class(struct vocabulary *v, struct text_class *c, const struct entry *sorted,
+                            uint32_t count, struct entry *long_ones) {
+    uint32_t kept = 0;
+    c->mask = mem_zalloc_array(vocabulary_words(v) + 1, sizeof(*c->mask));
+    if (!c->mask) return false;
+    for (uint32_t i = 0; i < count; i++) {
+        if (sorted[i].chars > c->chars)
+            long_ones[kept++] = sorted[i];
+        else
+            set_bit(c->mask, sorted[i].token);
+    }
+    return make_class(v, c, long_ones, kept);
+}
+
+static bool make_word_class(struct vocabulary *v, int word_class, const struct entry *sorted,
+                            uint32_t count, struct entry *others) {
+    struct text_class *c = &v->words[word_class];
+    uint32_t kept = 0;
+    c->mask = mem_zalloc_array(vocabulary_words(v) + 1, sizeof(*c->mask));
+    if (!c->mask) return false;
+    for (uint32_t i = 0; i < count; i++) {
+        if (is_word(word_class, &sorted[i]))
+            set_bit(c->mask, sorted[i].token);
+        else
+            others[kept++] = sorted[i];
+    }
+    return make_class(v, c, others, kept);
+}
+
+static bool make_classes(struct vocabulary *v, const struct entry *sorted, uint32_t count,
+                         struct entry *scratch) {
+    static const uint16_t chars[TEXT_CLASSES] = {0, 8, 16, 32, TEXT_CHARS_MAX};
+    for (int i = 0; i < TEXT_CLASSES; i++) {
+        v->texts[i].chars = chars[i];
+        if (!make_text_class(v, &v->texts[i], sorted, count, scratch)) return false;
+    }
+    for (int i = 0; i < WORD_CLASSES; i++)
+        if (!make_word_class(v, i, sorted, count, scratch)) return false;
+    return true;
 }
 
 static bool copy_bytes(struct vocabulary *v, const struct str *tokens, uint32_t count) {
@@ -112,32 +273,50 @@ static bool copy_bytes(struct vocabulary *v, const struct str *tokens, uint32_t 
 enum status vocabulary_create(const struct str *tokens, uint32_t count, struct vocabulary **out) {
     struct vocabulary *v = mem_zalloc(sizeof(*v));
     struct entry *sorted = mem_alloc_array(count + 1, sizeof(*sorted));
+    struct entry *some = mem_alloc_array(count + 1, sizeof(*some));
+    struct entry *scratch = mem_alloc_array(count + 1, sizeof(*scratch));
     uint32_t used = 0;
-    if (!v || !sorted) goto fail;
-    for (uint32_t i = 0; i < count; i++)
-        if (tokens[i].len > 0 && tokens[i].len <= VOCABULARY_TOKEN_BYTES_MAX)
-            sorted[used++] = (struct entry){tokens[i], i};
+    enum status st = ST_NOMEM;
+    if (!v || !sorted || !some || !scratch) goto done;
+    for (uint32_t i = 0; i < count; i++) {
+        if (tokens[i].len == 0 || tokens[i].len > VOCABULARY_TOKEN_BYTES_MAX) continue;
+        sorted[used++] =
+            (struct entry){.bytes = tokens[i], .token = i, .chars = text_chars(tokens[i])};
+    }
     qsort(sorted, used, sizeof(*sorted), compare_entries);
     v->count = count;
     v->next_alike = mem_alloc_array(count + 1, sizeof(*v->next_alike));
-    v->text = mem_zalloc_array(vocabulary_words(v) + 1, sizeof(*v->text));
-    if (!v->next_alike || !v->text || !copy_bytes(v, tokens, count)) goto fail;
-    if (!make_tree(v, &v->all, sorted, used)) goto fail;
-    if (!make_tree(v, &v->rest, sorted, take_text(v, sorted, used))) goto fail;
-    mem_free(sorted);
+    if (!v->next_alike || !copy_bytes(v, tokens, count)) goto done;
+    uint32_t taken = take_kind(sorted, used, TOKEN_CONTROL, some);
+    if (!make_tree(v, &v->controls, some, taken)) goto done;
+    taken = take_kind(sorted, used, TOKEN_REST, some);
+    if (!make_tree(v, &v->rest, some, taken)) goto done;
+    taken = take_kind(sorted, used, TOKEN_TEXT, some);
+    if (!make_classes(v, some, taken, scratch)) goto done;
     *out = v;
-    return ST_OK;
-fail:
+    st = ST_OK;
+done:
+    mem_free(scratch);
+    mem_free(some);
     mem_free(sorted);
-    vocabulary_destroy(v);
-    return ST_NOMEM;
+    if (st != ST_OK) vocabulary_destroy(v);
+    return st;
+}
+
+static void free_class(struct text_class *c) {
+    mem_free(c->mask);
+    mem_free(c->tree.nodes);
+    mem_free(c->parts);
+    mem_free(c->tokens);
+    mem_free(c->part_masks);
 }
 
 void vocabulary_destroy(struct vocabulary *v) {
     if (!v) return;
-    mem_free(v->all.nodes);
+    for (int i = 0; i < TEXT_CLASSES; i++) free_class(&v->texts[i]);
+    for (int i = 0; i < WORD_CLASSES; i++) free_class(&v->words[i]);
+    mem_free(v->controls.nodes);
     mem_free(v->rest.nodes);
-    mem_free(v->text);
     mem_free(v->next_alike);
     mem_free(v->bytes);
     mem_free(v->starts);

@@ -1,7 +1,8 @@
 /* Goal:   masks, forced bytes and the budget: a mask allows exactly the tokens that may follow, and
  *         bad input ends with a sentence within its limits.
  * Method: for each position of some instances, every token is tried one by one on a copy of the
- *         matcher and compared with the mask; limits are set low and must be named. */
+ *         matcher and compared with the mask, also with thousands of tokens that are drawn by seed;
+ *         limits are set low and must be named. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/rng.h"
 #include "unit/grammar/grammar_lib.h"
 
 static const char *const words[] = {"{",    "}",    "[",      "]",       ",",        ":",
@@ -77,6 +79,102 @@ static void test_a_mask_is_what_may_follow(void **state) {
         check_mask(&m, v, "the end");
         assert_true(matcher_is_complete(&m));
         grammar_destroy(g);
+    }
+    vocabulary_destroy(v);
+}
+
+enum { MANY = 4000, MANY_BYTES = 64 };
+
+/* Tokens of all kinds: words of any length, cut characters, quotes, control characters. */
+static void make_tokens(char (*bytes)[MANY_BYTES], struct str *tokens) {
+    static const char *const parts[] = {"a",        "bc",
+                                        "name",     "x",
+                                        "-",        "X",
+                                        "7",        "42",
+                                        " ",        "  ",
+                                        "_",        "@",
+                                        ".",        "/",
+                                        ":",        "\"",
+                                        "\",\"",    "\":",
+                                        "\"}",      "\\",
+                                        "\\n",      "\n",
+                                        "\t",       "{",
+                                        "}",        ",",
+                                        "\xC3\xA9", "\xC3",
+                                        "\xA9",     "\xE6\x97",
+                                        "\xA5",     "\xE0",
+                                        "\xED",     "\xF0",
+                                        "\xC0",     "\xED\xA0",
+                                        "\x7F",     "\xE6\x97\xA5",
+                                        "zz",       "1234567"};
+    struct rng rng = {.seed = 3};
+    for (size_t i = 0; i < MANY; i++) {
+        size_t len = 0, count = rng_below(&rng, 4) ? rng_below(&rng, 4) : 10;
+        for (size_t k = 0; k < count; k++) {
+            struct str part = str_of(parts[rng_below(&rng, sizeof(parts) / sizeof(*parts))]);
+            if (len + part.len > MANY_BYTES) break;
+            memcpy(bytes[i] + len, part.ptr, part.len);
+            len += part.len;
+        }
+        tokens[i] = (struct str){bytes[i], len};
+    }
+}
+
+static void check_many(const struct matcher *m, const struct vocabulary *v,
+                       const struct str *tokens, const char *where) {
+    static uint64_t mask[(MANY + 63) / 64];
+    struct matcher at = *m;
+    matcher_mask(&at, v, mask);
+    for (size_t i = 0; i < MANY; i++) {
+        struct matcher copy = *m;
+        bool fits = tokens[i].len && matcher_accept(&copy, tokens[i], NULL);
+        if ((mask[i >> 6] >> (i & 63) & 1) != fits)
+            fail_msg("token %zu \"%.*s\" before %s", i, (int)tokens[i].len, tokens[i].ptr, where);
+    }
+}
+
+static void test_shortcuts_of_masks_are_exact(void **state) {
+    (void)state;
+    static const char *const pairs[][2] = {
+        {"{\"type\":\"string\",\"maxLength\":20}", "\"name \xC3\xA9 abc zz xyz 12"},
+        {"{\"type\":\"string\",\"minLength\":5,\"maxLength\":9}", "\"name 123"},
+        {"{\"type\":\"string\",\"pattern\":\"[0-9]\"}", "\"name 4 x"},
+        {"{\"type\":\"string\",\"pattern\":\"^[a-z][a-z0-9_]{2,15}$\"}", "\"name_42_zzz"},
+        {"{\"type\":\"string\",\"pattern\":\"^[^0-9]*$\"}", "\"na\xE6\x97\xA5me"},
+        {"{\"type\":\"string\",\"pattern\":\"^.{3}x*$\"}", "\"abcx"},
+        {"{\"type\":\"string\",\"format\":\"email\"}", "\"name.x7@zz.abc"},
+        {"{\"type\":\"string\",\"format\":\"uri\"}", "\"bc://name:7/a/b"},
+        {"{\"not\":{\"enum\":[\"name\",\"names\"]},\"type\":\"string\"}", "\"namesx"},
+        {"{\"properties\":{\"name\":{\"type\":\"integer\"},\"bc\":{}},\"patternProperties\":{\"^x-"
+         "\":"
+         "{\"type\":\"boolean\"}},\"additionalProperties\":{\"type\":\"null\"}}",
+         "{\"name\":4,\"x-bc\":true,\"bcd\":null}"},
+        {"{\"properties\":{\"name\":{}},\"propertyNames\":{\"maxLength\":6}}",
+         "{\"name\":4,\"abcd\":42}"},
+        {"{\"propertyNames\":{\"maxLength\":6},\"maxProperties\":2}", "{\"name\":{\"abc\":42}}"},
+        {"{\"anyOf\":[{\"type\":\"string\",\"maxLength\":4},{\"pattern\":\"^(name|zz)+$\",\"type\":"
+         "\"string\"}]}",
+         "\"namezzname"},
+    };
+    static char bytes[MANY][MANY_BYTES];
+    static struct str tokens[MANY];
+    struct vocabulary *v = NULL;
+    make_tokens(bytes, tokens);
+    assert_int_equal(vocabulary_create(tokens, MANY, &v), ST_OK);
+    for (int spaced = 0; spaced < 2; spaced++) {
+        for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs); i++) {
+            const struct grammar_options options = {.kind = GRAMMAR_SCHEMA, .whitespace = spaced};
+            struct grammar *g = NULL;
+            struct grammar_refusal why;
+            assert_int_equal(grammar_compile(str_of(pairs[i][0]), &options, &g, &why), ST_OK);
+            struct matcher m = matcher_init(g);
+            for (const char *at = pairs[i][1]; *at; at++) {
+                check_many(&m, v, tokens, at);
+                assert_true(matcher_accept(&m, (struct str){at, 1}, NULL));
+            }
+            check_many(&m, v, tokens, "the end");
+            grammar_destroy(g);
+        }
     }
     vocabulary_destroy(v);
 }
@@ -224,6 +322,7 @@ int main(void) {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(test_a_vocabulary_knows_the_bytes_of_its_tokens),
         cmocka_unit_test(test_a_mask_is_what_may_follow),
+        cmocka_unit_test(test_shortcuts_of_masks_are_exact),
         cmocka_unit_test(test_no_allowed_byte_leads_to_a_dead_end),
         cmocka_unit_test(test_forced_bytes_are_the_only_ones),
         cmocka_unit_test(test_a_rejected_text_leaves_the_matcher),
