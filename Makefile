@@ -23,7 +23,8 @@ SANITIZE = -DCMAKE_BUILD_TYPE=Debug -DJITNEY_TESTS=ON -DJITNEY_SANITIZE
 
 .DEFAULT_GOAL := build
 .PHONY: build run chat test test-identity check bench bench-server fuzz diff goldens install clean
-.PHONY: test-abuse bench-peers bench-grammar test-arm test-gpu bench-gpu build-cuda screenshots help
+.PHONY: test-abuse bench-page bench-peers bench-grammar test-arm test-gpu bench-gpu build-cuda
+.PHONY: screenshots help
 .PHONY: check-format check-text check-warnings check-headers check-static check-binary
 
 # Targets run one after another; ninja and run_tests use all cores.
@@ -143,6 +144,10 @@ bench-server: build/stamps/test ## measure the HTTP server alone, with a runner 
 	@tools/build build bench_serve_load jitney
 	@$(JITNEY) pull smollm2
 	@$(PYTHON) tools/bench_server
+
+bench-page: build/stamps/test ## measure the page in chromium: first paint, time in the frame callback
+	@tools/build build jitney
+	@$(PYTHON) bench/page.py
 
 test-gpu: build/stamps/run ## check the device cuda on this machine's GPU: ops, sampling, models, bits of steps and answers
 	@tools/gpu_check pack build/gpu

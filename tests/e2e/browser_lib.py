@@ -104,3 +104,40 @@ def serious(page):
     found = axe.Axe().run(page)
     return [f"{v['id']}: {v['help']}: {[n['html'][:160] for n in v['nodes'][:3]]}" for v in found["violations"]
             if v["impact"] in ("serious", "critical")]
+
+
+FEED = """async ([kept, frames]) => {
+    const bus = await import('/page/bus.js');
+    const { StepStore } = await import('/page/record.js');
+    const rows = ['seat', 'request', 'choice', 'tenant', 'first', 'count', 'cached', 'sampled', 'drafts'];
+    const store = new StepStore({ seats: 256, epoch_ms: 0, rows, waiting: ['request', 'choice', 'tenant', 'why'] }, {});
+    const made = (n) => ({ step: n, at_us: n * 20000, us: 18000 + n % 7 * 500, target_us: 25000, waiting_count: n % 30,
+        waiting: Array.from({ length: 32 }, (_, i) => [90000 + i, 0, 0, 'seat']),
+        blocks: { used: 3000 + n % 500, shared: 400, cached: 200, free: 2000 },
+        rows: Array.from({ length: 256 }, (_, i) => [i, (n + i * 37) / 300 | 0, i, 0, n, (n + i) % 90 ? 1 : 64, 0, 1, 0]) });
+    let n = 0;
+    while (n < kept) store.add(made(n++));
+    bus.useStore(store);
+    const feed = setInterval(() => store.add(made(n++)), 20);
+    const nextFrame = () => new Promise((resolve) => requestAnimationFrame(resolve));
+    const drawn = async (count) => {
+        bus.frameTimes.length = 0;
+        while (bus.frameTimes.length < count) await nextFrame();
+    };
+    await drawn(5); // the first ones draw all columns
+    await drawn(frames);
+    clearInterval(feed);
+    return [...bus.frameTimes];
+}"""
+
+
+def frame_times(page, kept, frames):
+    """Milliseconds of frames in the page's own callback, with 256 seats, `kept` steps kept and 50
+    new ones each second."""
+    return page.evaluate(FEED, [kept, frames])
+
+
+def first_paint_ms(browser, url):
+    with open_tab(browser, url) as tab:
+        until(tab.page, "performance.getEntriesByName('first-contentful-paint').length > 0")
+        return tab.page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")

@@ -2,7 +2,7 @@
 
 Goal:   what the page shows is what the engine did: seats, waiting, preemptions, figures; and a
         recording shows the same picture.
-Method: a server with a runner that takes 10 ms a step and computes nothing, few seats and few KV
+Method: a server with a runner that takes 5 ms a step and computes nothing, few seats and few KV
         blocks, so that requests wait and are preempted; 16 requests at once."""
 
 import json
@@ -10,14 +10,13 @@ import re
 
 import pytest
 
-from browser_lib import browser_fixture, long_model, open_tab, serious, until
+from browser_lib import browser_fixture, frame_times, long_model, open_tab, serious, until  # noqa: F401
 from cli_lib import answer
 from made_recording import made_recording
 from server_lib import Server, wait_until
 
-SMALL = ("--runner", "sim:10000", "--set", "max_seqs=6", "--set", "kv_blocks=40", "--set", "block_size=16")
+SMALL = ("--runner", "sim:5000", "--set", "max_seqs=6", "--set", "kv_blocks=40", "--set", "block_size=16")
 COUNT = 16
-FRAME_MS = 16  # 8 with a GPU, which a browser without a window does not have
 # A promise of the module that the page itself has loaded.
 BUS = "import('/page/bus.js')"
 
@@ -87,10 +86,11 @@ def test_the_bus_moves_and_tells_who_waits_and_who_was_preempted(browser, server
         assert rows == COUNT * 90 == counter(server, "vllm:generation_tokens_total")
         page.focus("#bus-canvas")
         for _ in range(40):  # back to when requests waited
-            page.keyboard.press("PageUp")
-            page.wait_for_timeout(300)
             if page.locator(".bus-side ol li button").count():
                 break
+            before = page.inner_text(".summary")
+            page.keyboard.press("PageUp")
+            until(page, f"document.querySelector('.summary').textContent !== {json.dumps(before)}")
         assert re.search("all seats were taken|not enough free KV blocks", page.inner_text(".bus-side section >> nth=1"))
         tab.check(server.url)
 
@@ -310,35 +310,11 @@ def test_try_it_fills_the_bus(browser, server):
         tab.check(server.url)
 
 
-def test_a_frame_takes_little_time_with_256_seats_and_10000_steps(browser, server):
+def test_frames_are_drawn_with_256_seats(browser, server):
+    """How long a frame takes is measured by bench/page.py; here it is only not absurd."""
     with open_tab(browser, server.url + "/#bus", height=1000) as tab:
-        page = tab.page
-        page.wait_for_selector("#bus-canvas")
-        times = page.evaluate("""async () => {
-            const bus = await import('/page/bus.js');
-            const { StepStore } = await import('/page/record.js');
-            const rows = ['seat', 'request', 'choice', 'tenant', 'first', 'count', 'cached', 'sampled', 'drafts'];
-            const store = new StepStore({ seats: 256, epoch_ms: 0, rows, waiting: ['request', 'choice', 'tenant', 'why'] }, {});
-            const made = (n) => ({ step: n, at_us: n * 20000, us: 18000 + n % 7 * 500, target_us: 25000, waiting_count: n % 30,
-                waiting: Array.from({ length: 32 }, (_, i) => [90000 + i, 0, 0, 'seat']),
-                blocks: { used: 3000 + n % 500, shared: 400, cached: 200, free: 2000 },
-                rows: Array.from({ length: 256 }, (_, i) => [i, (n + i * 37) / 300 | 0, i, 0, n, (n + i) % 90 ? 1 : 64, 0, 1, 0]) });
-            let n = 0;
-            while (n < 10000) store.add(made(n++));
-            bus.useStore(store);
-            const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-            await pause(500);
-            const feed = setInterval(() => store.add(made(n++)), 20);
-            const windows = [];
-            for (let i = 0; i < 4; i++) {
-                bus.frameTimes.length = 0;
-                await pause(700);
-                windows.push([...bus.frameTimes].sort((a, b) => a - b));
-            }
-            clearInterval(feed);
-            return windows;
-        }""")
-        # Other programs on the machine take the processor within a frame: the calmest window counts.
-        p95 = [w[int(len(w) * 0.95)] for w in times if len(w) >= 10]
-        print(f"p95 of the frames in four windows: {[round(x, 2) for x in p95]} ms")
-        assert p95 and min(p95) < FRAME_MS
+        tab.page.wait_for_selector("#bus-canvas")
+        times = frame_times(tab.page, kept=1000, frames=10)
+        assert len(times) >= 10 and sorted(times)[5] < 1000
+        assert tab.page.evaluate(f"{BUS}.then((b) => b.shownStore().seatsUsed)") == 256
+        tab.check(server.url)

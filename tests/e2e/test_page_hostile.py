@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from browser_lib import browser_fixture, open_tab, until
+from browser_lib import browser_fixture, open_tab, until  # noqa: F401
 from scripted_model import scripted_model
 from server_lib import Server
 
