@@ -273,14 +273,36 @@ static enum status walk_on(struct field_check *c, const struct json *v, const ch
     return st;
 }
 
+/* The member of `map` that the path begins with; *len: of its name. */
+static const struct json *first_member(const struct json *map, const char *path, size_t *len) {
+    char name[NAME_BYTES_MAX];
+    *len = strcspn(path, ".[");
+    CHECK(*len < sizeof(name));
+    memcpy(name, path, *len);
+    name[*len] = 0;
+    return json_get(map, name);
+}
+
 static enum status walk(struct field_check *c, const struct json *v, const char *path) {
     if (json_kind(v) != JS_MAP) return ST_OK;
-    char name[NAME_BYTES_MAX];
-    size_t len = strcspn(path, ".[");
-    CHECK(len < sizeof(name));
-    memcpy(name, path, len);
-    name[len] = 0;
-    return walk_on(c, json_get(v, name), path + len, false);
+    size_t len;
+    const struct json *member = first_member(v, path, &len);
+    return walk_on(c, member, path + len, false);
+}
+
+/* The same for the body. *absent: the last field that it does not have. */
+static enum status walk_body(struct field_check *c, const struct json *body, struct str *absent) {
+    const char *path = c->f->path;
+    size_t len;
+    const struct json *member = first_member(body, path, &len);
+    if (!member) *absent = (struct str){path, len};
+    return walk_on(c, member, path + len, false);
+}
+
+/* A row of a member of a field that is absent. There are many, and they follow the field's row. */
+static bool is_within(const char *path, struct str absent) {
+    if (absent.len == 0 || strncmp(path, absent.ptr, absent.len) != 0) return false;
+    return path[absent.len] == '.' || path[absent.len] == '[';
 }
 
 /* --- entry points ----------------------------------------------------------------------- */
@@ -298,9 +320,11 @@ enum status api_fields_read(enum api_endpoint endpoint, const struct json *body,
         return api_refuse(e, 400, NULL, "invalid_type",
                           "The body must be a JSON object, but it is %s.", name_value(body));
     struct field_check c = {.request = request, .e = e};
+    struct str absent = {0};
     for (uint32_t i = 0; i < api_field_count; i++) {
         c.f = &api_fields[i];
-        if (c.f->endpoints & (uint32_t)endpoint) TRY(walk(&c, body, c.f->path));
+        if (!(c.f->endpoints & (uint32_t)endpoint) || is_within(c.f->path, absent)) continue;
+        TRY(walk_body(&c, body, &absent));
     }
     return ST_OK;
 }

@@ -77,11 +77,18 @@ static void edit_seen(struct row_sampler *c, const struct sampling *s,
     if (is_fresh) edit_one(c, pending, s->fresh_scale, s->fresh_add);
 }
 
-/* Bits behind the vocabulary do no harm: the copy is minus infinity there already. */
+/* Bits behind the vocabulary do no harm: the copy is minus infinity there already. Of a grammar's
+ * mask most words are full. */
 static void deny(struct row_sampler *c, const uint64_t *mask) {
-    for (size_t i = 0; i < ((size_t)c->vocab + 63) / 64; i++)
+    for (size_t i = 0; i < ((size_t)c->vocab + 63) / 64; i++) {
+        float *logit = c->dense.logit + i * 64;
+        if (mask[i] == UINT64_MAX) {
+            for (size_t t = 0; t < 64; t++) logit[t] = -HUGE_VALF;
+            continue;
+        }
         for (uint64_t left = mask[i]; left != 0; left &= left - 1)
-            c->dense.logit[i * 64 + (size_t)__builtin_ctzll(left)] = -HUGE_VALF;
+            logit[__builtin_ctzll(left)] = -HUGE_VALF;
+    }
 }
 
 static bool is_edited(const struct sampling *s) {
