@@ -23,7 +23,7 @@ SANITIZE = -DCMAKE_BUILD_TYPE=Debug -DJITNEY_TESTS=ON -DJITNEY_SANITIZE
 
 .DEFAULT_GOAL := build
 .PHONY: build run chat test test-identity check bench bench-server fuzz diff goldens install clean
-.PHONY: test-abuse bench-page bench-peers bench-grammar test-arm test-gpu bench-gpu build-cuda
+.PHONY: test-abuse test-schemas bench-page bench-peers bench-grammar test-arm test-gpu bench-gpu build-cuda
 .PHONY: screenshots help
 .PHONY: check-format check-text check-warnings check-headers check-static check-binary
 
@@ -97,6 +97,11 @@ test-abuse: build/stamps/test ## attack servers on loopback for some minutes and
 	    --attack bodies_of_chats --attack h2_repeated_heads --attack reconnects
 	@$(PYTHON) tests/abuse/fairness.py
 	@$(PYTHON) tests/abuse/prefix_probe.py --trials 10000
+
+test-schemas: build/stamps/test ## ask a real model for JSON of 100 schemas at temperature 1, and validate each answer
+	@tools/build build jitney
+	@$(JITNEY) pull smollm2
+	@$(PYTHON) tests/schemas/answers.py
 
 test-arm: build/stamps/arm ## run kernel, golden and batch tests compiled for 64-bit Arm, in qemu
 	@tools/build build jitney

@@ -12,6 +12,8 @@
 
 #include "base/json.h"
 
+enum { SPELLED_ZEROS = 2 };
+
 static bool store_digits(const char *digits, size_t count, int64_t exponent, struct decimal *out) {
     /* The value is 0.digits times ten to the exponent. */
     size_t whole = 0, fraction = 0;
@@ -80,18 +82,27 @@ static expr_id any_fraction(struct expr_pool *p) {
     return expr_repeat(p, expr_concat(p, lit(p, ".", 1), digits(p, 1, EXPR_NO_MAX)), 0, 1);
 }
 
-static expr_id zeros(struct expr_pool *p, uint32_t min) {
-    return expr_repeat(p, lit(p, "0", 1), min, EXPR_NO_MAX);
+static expr_id zeros(struct expr_pool *p, uint32_t min, uint32_t max) {
+    return expr_repeat(p, lit(p, "0", 1), min, max);
 }
 
-static expr_id zero_fraction(struct expr_pool *p) {
-    return expr_repeat(p, expr_concat(p, lit(p, ".", 1), zeros(p, 1)), 0, 1);
+static expr_id zero_fraction(struct expr_pool *p, uint32_t max) {
+    return expr_repeat(p, expr_concat(p, lit(p, ".", 1), zeros(p, 1, max)), 0, 1);
+}
+
+/* A fraction that ends in at most two zeros, or nothing. */
+static expr_id spelled_fraction(struct expr_pool *p) {
+    expr_id last = expr_concat(p, expr_range(p, '1', '9'), zeros(p, 0, SPELLED_ZEROS));
+    expr_id some = expr_concat(p, digits(p, 0, EXPR_NO_MAX), last);
+    some = expr_or(p, some, zeros(p, 1, SPELLED_ZEROS));
+    return expr_repeat(p, expr_concat(p, lit(p, ".", 1), some), 0, 1);
 }
 
 /* Digits that are not all zero. */
 static expr_id not_zero(struct expr_pool *p) {
     expr_id nine = expr_range(p, '1', '9');
-    return expr_concat(p, zeros(p, 0), expr_concat(p, nine, digits(p, 0, EXPR_NO_MAX)));
+    return expr_concat(p, zeros(p, 0, EXPR_NO_MAX),
+                       expr_concat(p, nine, digits(p, 0, EXPR_NO_MAX)));
 }
 
 /* One digit above (below) `d`, then anything. */
@@ -115,8 +126,8 @@ static expr_id fraction_above(struct expr_pool *p, const struct decimal *d, bool
 
 static expr_id fraction_below(struct expr_pool *p, const struct decimal *d, bool exclusive) {
     size_t count = strlen(d->fraction);
-    expr_id tail = exclusive ? EXPR_NONE : zeros(p, 0);
-    if (count == 0) return exclusive ? EXPR_NONE : zero_fraction(p);
+    expr_id tail = exclusive ? EXPR_NONE : zeros(p, 0, EXPR_NO_MAX);
+    if (count == 0) return exclusive ? EXPR_NONE : zero_fraction(p, EXPR_NO_MAX);
     for (size_t i = count; i > 0; i--) {
         expr_id smaller = beyond(p, d->fraction[i - 1], false, digits(p, 0, EXPR_NO_MAX));
         expr_id equal = expr_concat(p, lit(p, d->fraction + i - 1, 1), tail);
@@ -164,11 +175,12 @@ static expr_id unsigned_any(struct expr_pool *p, expr_id fraction) {
 static expr_id minus(struct expr_pool *p, expr_id e) { return expr_concat(p, lit(p, "-", 1), e); }
 
 expr_id decimal_expr(struct expr_pool *p, const struct decimal *d) {
-    expr_id fraction = zero_fraction(p);
-    if (d->fraction[0])
-        fraction =
-            expr_concat(p, lit(p, ".", 1),
-                        expr_concat(p, lit(p, d->fraction, strlen(d->fraction)), zeros(p, 0)));
+    expr_id fraction = zero_fraction(p, SPELLED_ZEROS);
+    if (d->fraction[0]) {
+        expr_id rest = zeros(p, 0, SPELLED_ZEROS);
+        rest = expr_concat(p, lit(p, d->fraction, strlen(d->fraction)), rest);
+        fraction = expr_concat(p, lit(p, ".", 1), rest);
+    }
     expr_id e = expr_concat(p, lit(p, d->whole, strlen(d->whole)), fraction);
     if (is_zero(d)) return expr_or(p, e, minus(p, e));
     return d->negative ? minus(p, e) : e;
@@ -200,7 +212,8 @@ expr_id decimal_multiple(struct expr_pool *p, const struct decimal *d) {
 }
 
 expr_id decimal_any(struct expr_pool *p, bool only_integers) {
-    expr_id e = unsigned_any(p, only_integers ? zero_fraction(p) : any_fraction(p));
+    expr_id e =
+        unsigned_any(p, only_integers ? zero_fraction(p, SPELLED_ZEROS) : spelled_fraction(p));
     return expr_or(p, e, minus(p, e));
 }
 
@@ -210,8 +223,7 @@ expr_id decimal_any_exponent(struct expr_pool *p, bool only_integers) {
     byte_set_add(&e, 'e', 'e');
     byte_set_add(&sign, '+', '+');
     if (!only_integers) byte_set_add(&sign, '-', '-');
-    expr_id exponent =
-        expr_concat(p, expr_repeat(p, expr_bytes(p, &sign), 0, 1), digits(p, 1, EXPR_NO_MAX));
+    expr_id exponent = expr_concat(p, expr_repeat(p, expr_bytes(p, &sign), 0, 1), digits(p, 1, 2));
     exponent = expr_repeat(p, expr_concat(p, expr_bytes(p, &e), exponent), 0, 1);
     return expr_concat(p, decimal_any(p, only_integers), exponent);
 }

@@ -1,7 +1,8 @@
 /* grammar/decimal.h - decimal numbers as texts, and the texts of numbers within limits.
  *
  * Limits are exact: they are compared digit by digit, never as floating point. A number is spelled
- * without an exponent; trailing zeros behind the point change nothing.
+ * without an exponent, and ends in at most two zeros behind the point: a model that writes one zero
+ * tends to write another, and nothing else would end that.
  *
  * Thread: the caller's.
  */
@@ -27,7 +28,7 @@ struct decimal {
 bool decimal_of(const struct json *v, struct decimal *out);
 int decimal_cmp(const struct decimal *a, const struct decimal *b);
 
-/* All spellings of one number. */
+/* The spellings of one number: 7, 7.0, 7.00. */
 expr_id decimal_expr(struct expr_pool *p, const struct decimal *d);
 /* Numbers that are at least (most) `d`; exclusive: more (less) than it. */
 expr_id decimal_at_least(struct expr_pool *p, const struct decimal *d, bool exclusive);
@@ -36,7 +37,7 @@ expr_id decimal_at_most(struct expr_pool *p, const struct decimal *d, bool exclu
 expr_id decimal_multiple(struct expr_pool *p, const struct decimal *d);
 /* Every number without an exponent; only_integers: with nothing but zeros behind the point. */
 expr_id decimal_any(struct expr_pool *p, bool only_integers);
-/* The same, and with exponents as JSON has them; those of integers are not negative. */
+/* The same, and with exponents of at most two digits; those of integers are not negative. */
 expr_id decimal_any_exponent(struct expr_pool *p, bool only_integers);
 
 #endif

@@ -12,9 +12,12 @@
 #define DATE_DAYS                                                                                  \
     "(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|"      \
     "02-(?:0[1-9]|1[0-9]|2[0-8]))"
-#define LEAP_YEAR "(?:[0-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
-#define DATE "(?:[0-9]{4}-" DATE_DAYS "|" LEAP_YEAR "-02-29)"
-#define CLOCK "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]+)?"
+#define LEAP_YEAR "(?:[0-9][0-9]" LEAP "|" LEAP "00)"
+#define LEAP "(?:0[48]|[2468][048]|[13579][26])"
+#define YEAR                                                                                       \
+    "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])" /* many readers have no year 0 */
+#define DATE "(?:" YEAR "-" DATE_DAYS "|" LEAP_YEAR "-02-29)"
+#define CLOCK "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?"
 #define ZONE "(?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 #define OCTET "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 #define IPV4 OCTET "(?:\\." OCTET "){3}"
@@ -90,11 +93,9 @@ struct leap_form {
 
 static expr_id leap_expr(struct expr_pool *p, struct leap_form f) {
     const expr_id two = expr_repeat(p, expr_range(p, '0', '9'), 2, 2);
-    const expr_id fraction =
-        expr_repeat(p,
-                    expr_concat(p, expr_literal(p, STR(".")),
-                                expr_repeat(p, expr_range(p, '0', '9'), 1, EXPR_NO_MAX)),
-                    0, 1);
+    const expr_id fraction = expr_repeat(
+        p, expr_concat(p, expr_literal(p, STR(".")), expr_repeat(p, expr_range(p, '0', '9'), 1, 9)),
+        0, 1);
     const char *const parts[] = {f.hour, ":",           f.minute, ":60",
                                  f.sign, f.offset_hour, ":",      f.offset_minute};
     expr_id e = EXPR_EMPTY;
@@ -149,7 +150,7 @@ expr_id format_leap_seconds(struct expr_pool *p, struct str name) {
     expr_id date = EXPR_EMPTY, utc = EXPR_NONE, quote = expr_range(p, '"', '"');
     if (!has_date && !str_is(name, "time")) return EXPR_NONE;
     if (has_date && regex_whole(p, STR(DATE "[tT]"), false, &date, &err) != ST_OK) return EXPR_NONE;
-    if (regex_whole(p, STR("23:59:60(?:\\.[0-9]+)?[zZ]"), false, &utc, &err) != ST_OK)
+    if (regex_whole(p, STR("23:59:60(?:\\.[0-9]{1,9})?[zZ]"), false, &utc, &err) != ST_OK)
         return EXPR_NONE;
     expr_id clock = expr_or(p, utc, leap_offsets(p));
     return expr_concat(p, quote, expr_concat(p, date, expr_concat(p, clock, quote)));
