@@ -54,7 +54,8 @@ struct engine {
     struct mailbox *mailbox;
     struct recorder *recorder;
     struct control *control;
-    int64_t target_us; /* step_target_ms */
+    _Atomic unsigned places; /* engine_places */
+    int64_t target_us;       /* step_target_ms */
     struct request_bounds bounds;
     struct cache_salts *salts;
     int32_t *ends; /* bounds.ends */
@@ -382,6 +383,11 @@ static uint32_t policy_place(const struct sched_policy *policy) {
     return place;
 }
 
+static void set_places(struct engine *e, const struct knobs *k) {
+    atomic_store(&e->places, sched_live_max(k));
+    mailbox_set_max(e->mailbox, sched_live_max(k));
+}
+
 /* What other threads have asked for. A change needs an empty pipeline: until all plans under way
  * are collected no further one is made. */
 static void serve_control(struct engine *e, int64_t now_us) {
@@ -389,7 +395,9 @@ static void serve_control(struct engine *e, int64_t now_us) {
     if (control_take(e->control, &rules)) {
         e->is_draining = e->flight_count > 0;
         if (e->is_draining) return;
+        CHECK(rules.knobs.max_step_tokens <= e->sched_options.knobs.max_step_tokens);
         sched_change(e->sched, rules.policy, &rules.knobs, now_us);
+        set_places(e, &rules.knobs);
         e->target_us = (int64_t)(rules.knobs.step_target_ms * 1000);
         recorder_set_policy(e->recorder, policy_place(rules.policy));
     }
@@ -496,6 +504,7 @@ static enum status create_parts(struct engine *e, const struct engine_options *o
     bool made = e->choices && e->ends && mailbox_create(&e->mailbox, sched_live_max(k)) == ST_OK &&
                 recorder_create(&e->recorder, o->record_bytes, k->max_seqs, &e->numbers.sched,
                                 sched_kv(e->sched)) == ST_OK;
+    atomic_store(&e->places, sched_live_max(k));
     struct control_rules rules = {o->sched.policy, *k};
     made = made && control_create(&e->control, &rules) == ST_OK;
     if (made) recorder_set_policy(e->recorder, policy_place(o->sched.policy));
@@ -592,7 +601,7 @@ enum status engine_submit(struct engine *e, const struct request_spec *spec, str
         return err_set(err, ST_FULL,
                        "the queue is full: at most %u sequences may run or wait (max_seqs + "
                        "queue_max); try again later",
-                       sched_live_max(&e->sched_options.knobs));
+                       engine_places(e));
     }
     atomic_fetch_add(&e->submitted, 1);
     *out = r;
@@ -608,6 +617,8 @@ void engine_cancel_choice(struct engine *e, struct request *r, uint32_t choice,
     CHECK(choice < r->n);
     mailbox_cancel(e->mailbox, r, 1u << choice, why);
 }
+
+uint32_t engine_places(const struct engine *e) { return atomic_load(&e->places); }
 
 struct choice *engine_next(struct engine *e, int64_t timeout_us) {
     return mailbox_take_output(e->mailbox, timeout_us);

@@ -95,6 +95,12 @@ void mailbox_destroy(struct mailbox *m) {
     mem_free(m);
 }
 
+void mailbox_set_max(struct mailbox *m, uint32_t live_max) {
+    pthread_mutex_lock(&m->in_lock);
+    m->submitted.max = live_max;
+    pthread_mutex_unlock(&m->in_lock);
+}
+
 enum status mailbox_submit(struct mailbox *m, struct request *r) {
     struct submitted *s = &m->submitted;
     pthread_mutex_lock(&m->in_lock);

@@ -22,6 +22,8 @@
 struct mailbox; /* opaque */
 
 enum status mailbox_create(struct mailbox **out, uint32_t live_max); /* choices */
+/* Another limit, for what is submitted from now on. */
+void mailbox_set_max(struct mailbox *m, uint32_t live_max);
 void mailbox_destroy(struct mailbox *m); /* NULL is fine; releases what is left inside */
 
 /* Clients. ST_FULL: the request's choices and those that run or wait are together over the limit.

@@ -260,15 +260,27 @@ enum status knobs_set_pair(struct knobs *k, struct str pair, struct err *err) {
 }
 
 /* Those that decide how much memory an engine, its KV cache and its device set aside. */
-static const char *const fixed[] = {
-    "kv_blocks", "block_size",   "max_seqs",  "max_step_tokens", "prefix_cache",
-    "kv_type",   "spill_blocks", "queue_max", "prefix_blocks",   "threads"};
+static const char *const fixed[] = {"kv_blocks",    "block_size",    "max_seqs", "prefix_cache",
+                                    "spill_blocks", "prefix_blocks", "kv_type",  "threads"};
+/* Those for which that memory is a maximum. */
+static const char *const capped[] = {"max_step_tokens", "queue_max"};
 
 bool knobs_is_live(uint32_t i) {
     CHECK(i < ROW_COUNT);
     for (size_t n = 0; n < sizeof(fixed) / sizeof(fixed[0]); n++)
         if (strcmp(rows[i].name, fixed[n]) == 0) return false;
     return true;
+}
+
+enum status knobs_check_caps(const struct knobs *start, const struct knobs *next, struct err *err) {
+    for (uint32_t i = 0; i < ROW_COUNT; i++)
+        for (size_t n = 0; n < sizeof(capped) / sizeof(capped[0]); n++)
+            if (strcmp(rows[i].name, capped[n]) == 0 && get(next, &rows[i]) > get(start, &rows[i]))
+                return err_set(err, ST_BAD,
+                               "knob %s: %.0f is more than at the start (%.0f), for which memory "
+                               "was set aside; give less, or restart the server with --set",
+                               rows[i].name, get(next, &rows[i]), get(start, &rows[i]));
+    return ST_OK;
 }
 
 uint32_t knobs_count(void) { return ROW_COUNT; }

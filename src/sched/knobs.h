@@ -66,6 +66,9 @@ uint32_t knobs_count(void);
 /* May knob number i be changed while an engine runs? Not if it decides how much memory is set
  * aside. */
 bool knobs_is_live(uint32_t i);
+/* Of the live ones, max_step_tokens and queue_max can be at most what they were when the engine
+ * started. ST_BAD names the one that is more. */
+enum status knobs_check_caps(const struct knobs *start, const struct knobs *next, struct err *err);
 void knobs_show(const struct knobs *k, uint32_t i, struct knob_row *out);
 
 #endif

@@ -120,8 +120,10 @@ struct sched_event {
 bool sched_next_event(struct sched *s, struct sched_event *out);
 
 /* Another policy and other knobs from now on. No plan is under way. Knobs that are not live
- * (knobs_is_live) are as they were. Every sequence stays in its state; if the new policy reserves,
- * that applies to those that are admitted later. Costs in proportion to the live sequences. */
+ * (knobs_is_live) are as they were. queue_max is at most what it was at create; it is the caller
+ * who keeps to a lower one, so that the scheduler refuses none that the caller has accepted. Every
+ * sequence stays in its state; if the new policy reserves, that applies to those that are admitted
+ * later. Costs in proportion to the live sequences. */
 void sched_change(struct sched *s, const struct sched_policy *policy, const struct knobs *knobs,
                   int64_t now_us);
 

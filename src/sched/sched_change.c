@@ -48,7 +48,7 @@ void sched_change(struct sched *s, const struct sched_policy *policy, const stru
     CHECK(knobs->max_seqs == s->knobs.max_seqs);
     CHECK(knobs->kv_blocks == s->knobs.kv_blocks);
     CHECK(knobs->block_size == s->knobs.block_size);
-    CHECK(knobs->queue_max == s->knobs.queue_max);
+    CHECK(sched_live_max(knobs) <= s->live_max);
     s->policy = policy;
     s->knobs = *knobs;
     memset(s->state, 0, s->state_bytes);

@@ -78,8 +78,19 @@ static enum status read_knob(struct str name, const struct json *value, struct k
     return refuse_knob(name, err.text, e);
 }
 
-static enum status read_rules(const struct json *body, struct control_rules *rules,
+static enum status read_knobs(const struct json *knobs, const struct knobs *start, struct knobs *k,
                               struct api_error *e) {
+    for (struct json_iter it = json_iter_first(knobs); json_iter_ok(&it); json_iter_next(&it)) {
+        struct err err = {0};
+        TRY(read_knob(it.key, it.value, k, e));
+        if (knobs_check_caps(start, k, &err) != ST_OK) return refuse_knob(it.key, err.text, e);
+    }
+    return ST_OK;
+}
+
+/* `start`: the knobs with which the engine was made. */
+static enum status read_rules(const struct json *body, const struct knobs *start,
+                              struct control_rules *rules, struct api_error *e) {
     const struct json *policy = json_get(body, "policy"), *knobs = json_get(body, "knobs");
     if (json_kind(policy) == JS_TEXT) {
         struct buf name;
@@ -93,9 +104,7 @@ static enum status read_rules(const struct json *body, struct control_rules *rul
                               STR_ARG(str_take(json_str(policy), PARAM_BYTES)));
         rules->policy = found;
     }
-    for (struct json_iter it = json_iter_first(knobs); json_iter_ok(&it); json_iter_next(&it))
-        TRY(read_knob(it.key, it.value, &rules->knobs, e));
-    return ST_OK;
+    return read_knobs(knobs, start, &rules->knobs, e);
 }
 
 /* ---- answering ---- */
@@ -139,7 +148,7 @@ static void change_rules(struct http_request *req, const struct json *body) {
     struct served_model *m = engine_paths_model(req);
     if (!m) return;
     struct control_rules rules = control_rules(engine_control(m->engine));
-    enum status st = read_rules(body, &rules, &e);
+    enum status st = read_rules(body, &m->knobs, &rules, &e);
     if (st == ST_OK && engine_ask_change(m->engine, &rules, &ticket) != ST_OK) st = refuse_busy(&e);
     if (st == ST_OK)
         engine_asks_wait(req->server->asks, req, m, ticket, respond_rules);

@@ -33,7 +33,7 @@ static uint32_t choices_of(const struct api_request *q) {
 static enum status check_room(const struct server *s, const struct generation_spec *spec,
                               struct api_error *e) {
     const struct served_model *m = spec->model;
-    uint32_t places = sched_live_max(&m->knobs), wanted = choices_of(spec->request);
+    uint32_t places = engine_places(m->engine), wanted = choices_of(spec->request);
     uint32_t most = keys_share_max(s->keys, spec->key, places);
     if (wanted > most)
         return api_refuse(e, 400, "n", NULL,

@@ -389,12 +389,16 @@ def test_policies_are_switched_under_load_and_nobody_is_dropped(model):
 
 
 def test_knobs_that_are_live_change_and_others_are_refused_by_name(model):
-    with start(model, *STEP) as server:
+    with start(model, *STEP, "--set", "max_step_tokens=256", "--set", "queue_max=50") as server:
         reply = change(server, {"knobs": {"step_target_ms": 12.5, "preempt": "swap",
-                                          "chunk_tokens": 64}})
+                                          "chunk_tokens": 64, "max_step_tokens": 100,
+                                          "queue_max": 5}})
+        assert change(server, {"knobs": {"max_step_tokens": 9}}).status == 200
+        reply = change(server, {"knobs": {"max_step_tokens": 256}})
         knobs = {knob["name"]: knob["value"] for knob in reply.json["knobs"]}
         assert knobs["step_target_ms"] == 12.5 and knobs["preempt"] == "swap"
         assert knobs["chunk_tokens"] == 64 and reply.json["policy"] == "chunked"
+        assert knobs["max_step_tokens"] == 256 and knobs["queue_max"] == 5
         watcher = Watcher(server)
         complete(server, 3)
         watcher.wait_ended(1)
@@ -403,6 +407,8 @@ def test_knobs_that_are_live_change_and_others_are_refused_by_name(model):
         for body, param in (({"policy": "best"}, "policy"), ({"policy": 3}, "policy"),
                             ({"knobs": {"max_seqs": 8}}, "knobs.max_seqs"),
                             ({"knobs": {"kv_blocks": 8}}, "knobs.kv_blocks"),
+                            ({"knobs": {"max_step_tokens": 257}}, "knobs.max_step_tokens"),
+                            ({"knobs": {"queue_max": 51}}, "knobs.queue_max"),
                             ({"knobs": {"watermark": 7}}, "knobs.watermark"),
                             ({"knobs": {"watermark": None}}, "knobs.watermark"),
                             ({"knobs": {"speed": 1}}, "knobs.speed"), ({"knobs": []}, "knobs")):
@@ -413,6 +419,26 @@ def test_knobs_that_are_live_change_and_others_are_refused_by_name(model):
         assert change(server, {}).status == 200
         reply = change(server, {"policy": "fair"}, headers={"x-forwarded-for": "9.9.9.9"})
         assert reply.status == 403
+
+
+def test_a_lower_queue_max_refuses_newcomers_only(model):
+    body = json.dumps({"model": "tiny", "prompt": "a", "max_tokens": 5000, "ignore_eos": True})
+    with start(model, "--runner", "sim:20000", "--set", "max_seqs=1") as server:
+        watcher = Watcher(server)
+        socks = [server.connect() for _ in range(4)]
+        for sock in socks:
+            sock.sendall(http_request("POST", "/v1/completions", body.encode()))
+        assert wait_until(lambda: len(watcher.list("arrived")) == 4, 60)
+        assert change(server, {"knobs": {"queue_max": 1}}).status == 200
+        reply = server.post("/v1/completions", {"model": "tiny", "prompt": "a", "max_tokens": 1})
+        assert reply.status == 429 and reply.error["code"] == "queue_full", reply.body
+        assert watcher.list("ended") == []
+        for sock in socks:
+            sock.close()
+        watcher.wait_ended(4)
+        assert wait_until(server.is_quiet, 60)
+        assert complete(server, 1)["usage"]["completion_tokens"] == 1
+        watcher.close()
 
 
 # --- /v1/engine/whatif ---

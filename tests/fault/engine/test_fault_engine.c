@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include <stdatomic.h>
 
+#include "engine/control.h"
 #include "engine/embedder.h"
 #include "engine/runner_sim.h"
 #include "engine/service.h"
@@ -110,6 +111,57 @@ static void test_any_allocation_of_a_request_may_fail(void **state) {
     service_close(&s);
 }
 
+static void test_any_allocation_of_control_may_fail(void **state) {
+    (void)state;
+    const struct control_rules rules = {sched_policies[0], options().knobs};
+    for (long n = 0;; n++) {
+        struct control *c = NULL;
+        fail_alloc_at(n);
+        enum status st = control_create(&c, &rules);
+        if (!fail_alloc_stop()) {
+            assert_int_equal(st, ST_OK);
+            assert_true(n >= 2);
+            control_destroy(c);
+            return;
+        }
+        assert_int_equal(st, ST_NOMEM);
+        assert_null(c);
+    }
+}
+
+/* While requests run, a map and other rules are made and taken without memory. */
+static void test_what_is_asked_of_an_engine_takes_no_memory(void **state) {
+    (void)state;
+    struct service s;
+    struct err err = {0};
+    struct service_options o = options();
+    struct request_spec in = spec();
+    struct request *r = NULL;
+    uint64_t change = 0;
+    assert_int_equal(service_open(&s, TEST_SOURCE_DIR "/golden/models/llama", &o, &err), ST_OK);
+    assert_int_equal(engine_submit(s.engine, &in, &r, &err), ST_OK);
+    struct control *c = engine_control(s.engine);
+    struct control_rules rules = control_rules(c);
+    rules.knobs.queue_max = rules.knobs.max_step_tokens = 1;
+    for (uint32_t i = 0; sched_policies[i]; i++) {
+        bool did_work;
+        rules.policy = sched_policies[i];
+        fail_alloc_at(0);
+        uint64_t map = engine_ask_map(s.engine);
+        assert_int_equal(engine_ask_change(s.engine, &rules, &change), ST_OK);
+        for (int n = 0; n < 3; n++) engine_step(s.engine, &did_work);
+        assert_false(fail_alloc_stop());
+        assert_true(control_is_done(c, map));
+        assert_true(control_is_done(c, change));
+        assert_ptr_equal(control_rules(c).policy, sched_policies[i]);
+    }
+    for (bool did_work = true; did_work;) engine_step(s.engine, &did_work);
+    for (uint32_t i = 0; i < r->n; i++)
+        assert_int_equal(atomic_load(&r->choices[i].finish), FINISH_LENGTH);
+    request_unref(r);
+    service_close(&s);
+}
+
 static void test_any_allocation_of_a_simulated_runner_may_fail(void **state) {
     (void)state;
     for (long n = 0;; n++) {
@@ -190,6 +242,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_allocation_of_opening_may_fail),
         cmocka_unit_test(test_any_allocation_of_a_request_may_fail),
+        cmocka_unit_test(test_any_allocation_of_control_may_fail),
+        cmocka_unit_test(test_what_is_asked_of_an_engine_takes_no_memory),
         cmocka_unit_test(test_any_allocation_of_a_simulated_runner_may_fail),
         cmocka_unit_test(test_any_allocation_of_an_embedder_may_fail),
         cmocka_unit_test(test_any_allocation_of_a_simulated_model_may_fail),

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <string.h>
 #include <time.h>
 
 #include "engine/control.h"
@@ -67,10 +68,50 @@ static void test_an_idle_engine_is_woken(void **state) {
     engine_destroy(rig.engine);
 }
 
+/* A lower queue_max refuses new requests; those that were accepted before run to their end. */
+static void test_a_lower_queue_max_refuses_newcomers_only(void **state) {
+    (void)state;
+    struct rig rig;
+    struct knobs k = rig_knobs();
+    struct request *accepted[4], *more = NULL;
+    struct err err = {0};
+    uint64_t ticket;
+    bool did_work;
+    k.max_seqs = 1;
+    k.queue_max = 3;
+    rig_open(&rig, &k, NULL, false, 0);
+    for (uint32_t i = 0; i < 4; i++) accepted[i] = rig_submit(&rig, 1 + i, 5, 6, 1);
+    struct control_rules rules = control_rules(engine_control(rig.engine));
+    rules.knobs.queue_max = 1;
+    assert_int_equal(engine_ask_change(rig.engine, &rules, &ticket), ST_OK);
+    engine_step(rig.engine, &did_work);
+    assert_true(control_is_done(engine_control(rig.engine), ticket));
+    assert_int_equal(engine_places(rig.engine), 2);
+    const int32_t prompt[] = {1, 2};
+    struct request_spec spec = {.prompt = prompt,
+                                .prompt_tokens = 2,
+                                .max_tokens = 2,
+                                .n = 1,
+                                .sample = sample_params_default()};
+    assert_int_equal(engine_submit(rig.engine, &spec, &more, &err), ST_FULL);
+    assert_non_null(strstr(err.text, "at most 2 sequences"));
+    for (int i = 0; i < 4; i++) {
+        rig_run(&rig, accepted[i]);
+        uint32_t ready;
+        assert_int_equal(choice_poll(&accepted[i]->choices[0], &ready), FINISH_LENGTH);
+        request_unref(accepted[i]);
+    }
+    assert_int_equal(engine_submit(rig.engine, &spec, &more, &err), ST_OK);
+    rig_run(&rig, more);
+    request_unref(more);
+    engine_destroy(rig.engine);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_map_shows_the_state_of_every_block),
         cmocka_unit_test(test_an_idle_engine_is_woken),
+        cmocka_unit_test(test_a_lower_queue_max_refuses_newcomers_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,6 +167,28 @@ static void test_nobody_is_lost_among_all_policies(void **state) {
     }
 }
 
+/* Down to one token in a step, and up again to what it was. */
+static void test_max_step_tokens_can_be_lowered_and_raised_again(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = world_options("chunked", 200, 8, 4);
+    o.knobs.max_step_tokens = 32;
+    world_open(&w, &o);
+    for (uint32_t i = 0; i < 6; i++)
+        world_submit(&w, (struct world_submit){.prompt_tokens = 20, .max_tokens = 10});
+    const uint32_t sizes[] = {32, 3, 1, 7, 32};
+    for (uint32_t n = 0; n < 12; n++) {
+        w.options.knobs.max_step_tokens = sizes[n % 5];
+        change(&w, "chunked");
+        assert_true(world_step(&w));
+        assert_in_range(w.plan.token_count, 1, sizes[n % 5]);
+    }
+    world_drain(&w, 5000);
+    for (uint32_t i = 0; i < w.request_count; i++)
+        assert_int_equal(w.requests[i].finish, FINISH_LENGTH);
+    world_close(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_change_keeps_every_sequence_where_it_is),
@@ -175,6 +197,7 @@ int main(void) {
         cmocka_unit_test(test_the_new_policy_has_predicted_those_that_wait),
         cmocka_unit_test(test_a_policy_that_reserves_does_so_for_newcomers),
         cmocka_unit_test(test_nobody_is_lost_among_all_policies),
+        cmocka_unit_test(test_max_step_tokens_can_be_lowered_and_raised_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
