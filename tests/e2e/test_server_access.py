@@ -5,6 +5,7 @@ Method: the real program with a simulated runner; the same request by HTTP (whol
 import asyncio
 import json
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -188,6 +189,75 @@ def test_forty_requests_at_once_stay_within_the_tokens_of_their_key(model, tmp_p
         used = in_threads([lambda i=i: ways[i % len(ways)](
             server, "mixed2" if i % 2 else "mixed", 191) for i in range(40)])
         assert 0 < sum(used) <= 100, used
+
+
+def test_each_of_n_short_answers_is_reserved(model, tmp_path):
+    """Each request needs less than a third of the limit, all its choices counted."""
+    keys = tmp_path / "keys"
+    keys.write_text("one tpm=300\ntwo\n")
+    with start(model, "--runner", "sim:500", "--api-key-file", keys) as server:
+        used = in_threads([lambda: WAYS["n"](server, "one", 20, ignore_eos=True)] * 10)
+        assert 0 < sum(used) <= 300, used
+
+
+LONG = "some words of a text " * 45000  # 945 KB
+
+
+@pytest.mark.parametrize("path, fields", [
+    ("/tokenize", {"content": LONG}), ("/detokenize", {"tokens": [5] * 90000}),
+    ("/apply-template", {"messages": [{"role": "user", "content": LONG}]}),
+    ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": LONG}]}),
+    ("/v1/embeddings", {"model": "bert", "input": ["a text"] * 1000}),
+    ("/v1/completions", {"prompt": "x", "max_tokens": 100, "stream": True})])
+def test_a_client_that_leaves_gives_back_its_place_among_concurrent_ones(model, tmp_path, path,
+                                                                         fields):
+    keys = tmp_path / "keys"
+    keys.write_text("one concurrent=1\ntwo\n")
+    body = json.dumps({"model": "tiny", **fields}).encode()
+    with Server([model, GOLDEN / "bert"], *SLOW, "--api-key-file", keys) as server:
+        name = next(m["id"] for m in server.plain("GET", "/v1/models", headers=bearer("one"))
+                    .json["data"] if m["id"] != "bert")
+        body = body.replace(b'"tiny"', json.dumps(name).encode())
+
+        def is_free():
+            return server.plain("POST", "/tokenize", {"model": name, "content": "x"},
+                                bearer("one")).status == 200
+
+        def leaves_under_way():
+            """False: the request was answered before it was seen to be counted."""
+            with server.connect() as sock:
+                sock.sendall(http_request("POST", path, body, **bearer("one")))
+                while not select.select([sock], [], [], 0)[0]:
+                    if not is_free():
+                        return True
+            return False
+        for _ in range(20):
+            if leaves_under_way():
+                break
+        assert wait_until(is_free, 60)
+
+
+def test_headers_say_when_requests_and_tokens_are_free_again(model, tmp_path):
+    """/tokenize counts as a request and uses no tokens, so the two differ."""
+    keys = tmp_path / "keys"
+    keys.write_text("one rpm=7 tpm=900\ntwo\n")
+
+    def limits(reply):
+        assert reply.status == 200, reply.body
+        kinds = ("limit", "remaining", "reset")
+        return {what: [reply.headers[f"x-ratelimit-{kind}-{what}"] for kind in kinds]
+                for what in ("requests", "tokens")}
+    with start(model, *FAST, "--api-key-file", keys) as server:
+        reply = server.plain("POST", "/tokenize", {"model": "tiny", "content": "x"}, bearer("one"))
+        found = limits(reply)
+        assert found["tokens"] == ["900", "900", "0ms"]
+        assert found["requests"][:2] == ["7", "6"]
+        assert 1 <= int(found["requests"][2].removesuffix("ms")) <= 60000
+        used = total(server.plain("POST", "/v1/chat/completions", chat(3), bearer("one")))
+        found = limits(server.plain("GET", "/v1/models", headers=bearer("one")))
+        assert found["requests"][:2] == ["7", "5"]
+        assert found["tokens"][:2] == ["900", str(900 - used)]
+        assert 1 <= int(found["tokens"][2].removesuffix("ms")) <= 60000
 
 
 def test_what_was_reserved_and_not_used_is_free_at_the_end(model, tmp_path):
@@ -511,6 +581,25 @@ def test_a_key_that_is_removed_while_a_body_arrives_is_refused(model, tmp_path, 
         for sock in socks:
             sock.close()
         assert server.plain("POST", path, body, headers=bearer("sk-one")).status == 401
+
+
+def test_rights_that_are_removed_while_a_body_arrives_are_gone(model, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("sk-one admin\nsk-two admin\n")
+    body = json.dumps({"policy": "fair"}).encode()
+    with start(model, *FAST, "--api-key-file", keys) as server:
+        socks = [begin_body(server, "/v1/engine/policy", body, key)
+                 for key in ("sk-one", "sk-two")]
+        keys.write_text("sk-one\nsk-two admin\n")
+        assert wait_until(lambda: any("the key file has changed" in line
+                                      for line in server.lines), 60)
+        for sock in socks:
+            sock.sendall(body[-1:])
+        first, second = (read_all(sock) for sock in socks)
+        assert statuses(first) == [403] and b"not_admin" in first
+        assert statuses(second) == [200]
+        for sock in socks:
+            sock.close()
 
 
 def test_a_body_that_is_complete_after_sigterm_is_refused(model, tmp_path):

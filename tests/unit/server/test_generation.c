@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "access/keys.h"
+#include "server/generation_int.h"
 #include "text/chat_prompt.h"
 #include "unit/text/byte_tokenizer.h"
 
@@ -655,6 +656,42 @@ static void test_kept_generations_are_freed_when_their_time_is_over(void **state
     rig_close(&g);
 }
 
+/* When the time of one is over, the timer waits for the next. */
+static void test_each_kept_generation_has_its_own_time(void **state) {
+    (void)state;
+    enum { KEPT = 3 };
+    struct rig g;
+    rig_open(&g, &(struct rig_options){.keep_ms = 60000});
+    for (uint32_t i = 0; i < KEPT; i++) keep_answer(&g, NULL, 0);
+    uv_timer_t *timer = &g.generations->keep_timer;
+    for (uint32_t left = KEPT; left > 0; left--) {
+        assert_int_equal(generations_stats(g.generations).kept, left);
+        assert_true(uv_is_active((uv_handle_t *)timer));
+        LIST_ITEM(g.generations->kept.first, struct generation, in_kept)->kept_until_us = 1;
+        uv_timer_stop(timer); /* as the loop does with a timer that is due */
+        generations_on_keep(timer);
+        generations_verify(g.generations);
+    }
+    assert_false(uv_is_active((uv_handle_t *)timer));
+    rig_close(&g);
+}
+
+static void test_less_memory_for_kept_generations_removes_the_oldest_at_once(void **state) {
+    (void)state;
+    struct rig g;
+    rig_open(&g, &(struct rig_options){.keep_bytes = 1 << 20});
+    for (uint32_t i = 0; i < 6; i++) keep_answer(&g, NULL, 10000);
+    assert_int_equal(generations_stats(g.generations).kept, 6);
+    const uint64_t half = generations_stats(g.generations).kept_bytes / 2;
+    generations_set_keep(g.generations, 60000, half);
+    generations_verify(g.generations);
+    assert_int_equal(generations_stats(g.generations).kept, 3);
+    assert_true(generations_stats(g.generations).kept_bytes <= half);
+    assert_null(generation_find(g.generations, NULL, STR("000000000003")));
+    assert_non_null(generation_find(g.generations, NULL, STR("000000000004")));
+    rig_close(&g);
+}
+
 /* The text of all choices' pieces, however they were cut. */
 static void joined(const struct generation *r, struct buf *out) {
     for (uint32_t i = 0; i < event_log_count(r->answer.log); i++)
@@ -838,6 +875,8 @@ int main(void) {
         cmocka_unit_test(test_a_log_that_grows_over_the_memory_fails_its_generation),
         cmocka_unit_test(test_a_request_id_of_another_key_hides_nothing),
         cmocka_unit_test(test_kept_generations_are_freed_when_their_time_is_over),
+        cmocka_unit_test(test_each_kept_generation_has_its_own_time),
+        cmocka_unit_test(test_less_memory_for_kept_generations_removes_the_oldest_at_once),
         cmocka_unit_test(test_smoothing_changes_the_times_and_not_the_text),
         cmocka_unit_test(test_a_random_walk_leaves_nothing_behind),
     };
