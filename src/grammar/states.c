@@ -276,8 +276,9 @@ const uint32_t *state_row(struct grammar *g, uint32_t state) {
 
 static void index_numbers(struct tables *t, struct number_table *n, uint32_t first,
                           uint32_t count) {
-    if (n->slots) memset(n->slots, 0, n->slot_count * sizeof(*n->slots));
     n->used = 0;
+    if (!n->slots) return;
+    memset(n->slots, 0, n->slot_count * sizeof(*n->slots));
     for (uint32_t i = first; i < count; i++) {
         if (n == &t->state_table && t->states[i].is_free) continue;
         uint32_t at = (uint32_t)item_hash(t, n, i) & (n->slot_count - 1);
