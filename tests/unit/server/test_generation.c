@@ -332,8 +332,9 @@ static void test_queue_time_ends_when_a_sequence_enters_the_batch(void **state) 
     assert_true(generations[1]->started_us - generations[1]->answer.arrived_us >
                 15000); /* 20 tokens */
     assert_true(generations[1]->started_us <= generations[1]->answer.first_token_us);
-    /* Both were submitted before the first step; the second entered when the first had ended. */
-    assert_true(generations[1]->started_us >= generations[0]->answer.first_token_us + 15000);
+    /* Both were submitted before the first step; the second entered when the first had ended. Both
+     * times are the engine's: when this thread sees a token depends on the machine. */
+    assert_true(generations[1]->started_us >= generations[0]->started_us + 15000);
     for (uint32_t i = 0; i < 2; i++) received_deinit(&h[i]);
     rig_close(&g);
 }
