@@ -28,7 +28,9 @@ export function chartElement(title, names, unit) {
            legend, canvas);
     figure.update = (times, lists, format = numberText) => {
         lists.forEach((list, i) => {
-            values[i].textContent = format(list.findLast((v) => Number.isFinite(v)) ?? NaN);
+            const newest = list.findLast((v) => Number.isFinite(v)) ?? NaN;
+            values[i].textContent = format(newest);
+            values[i].dataset.value = newest;
         });
         drawChart(canvas, figure.clientWidth - 26, times, lists);
     };

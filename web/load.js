@@ -162,6 +162,7 @@ function showLoad() {
     if (!readings.length) return;
     const now = readings.at(-1).metrics;
     const times = readings.map((r) => r.time);
+    byId('load-view').dataset.times = times.slice(-2).join(' ');
     CHARTS.forEach(
         (chart, c) => panels.charts[c].update(
             times, chart.lines.map((line) => readings.map((_, i) => line(i))),
@@ -184,12 +185,11 @@ function showLoad() {
         panels.percentiles,
         tableOf(
             'Latency', ['Figure', 'p50', 'p95', 'p99'],
-            latency.map(
-                ([label, name]) =>
-                    [label,
-                     ...[0.5, 0.95, 0.99].map(
-                         (share) => msText(
-                             percentileOf(bucketsOf(now, name, loadModel), [], share) * 1000))])));
+            latency.map(([label, name]) => [label, ...[0.5, 0.95, 0.99].map((share) => {
+                            const ms =
+                                percentileOf(bucketsOf(now, name, loadModel), [], share) * 1000;
+                            return el('span', {'data-latency': name, 'data-value': ms}, msText(ms));
+                        })])));
     const tenants = tenantFigures();
     fill(
         panels.tenants,
@@ -202,8 +202,10 @@ function showLoad() {
                 ],
                 tenants.map(
                     (t) =>
-                        [t.name || '(no name)', countText(t.requests), countText(t.computed),
-                         countText(t.sampled), countText(t.waiting), msText(t.firstMs)])) :
+                        [t.name || '(no name)',
+                         ...[t.requests, t.computed, t.sampled, t.waiting].map(
+                             (n) => el('span', {'data-tenant': t.name}, countText(n))),
+                         msText(t.firstMs)])) :
             el('p', {class: 'help'}, 'No request has run since this page was opened.'));
     showServer(now);
 }

@@ -185,6 +185,88 @@ def test_the_numbers_equal_the_metrics(browser, busy):
         tab.check(busy.url)
 
 
+MADE = """vllm:prompt_tokens_total{{model_name="m"}} {a}000
+vllm:generation_tokens_total{{model_name="m"}} {a}500
+vllm:num_requests_running{{model_name="m"}} 3
+vllm:num_requests_waiting{{model_name="m"}} {a}
+vllm:kv_cache_usage_perc{{model_name="m"}} 0.25
+vllm:prefix_cache_queries_total{{model_name="m"}} {a}00
+vllm:prefix_cache_hits_total{{model_name="m"}} {a}5
+vllm:num_preemptions_total{{model_name="m"}} {a}2
+jitney:http_requests_total{{path="/a",status="200"}} {a}0
+jitney:http_requests_total{{path="/a",status="404"}} {a}
+jitney:kv_blocks_held{{model_name="m"}} 17
+process_start_time_seconds 1000
+process_resident_memory_bytes 3145728
+jitney:http_connections 9
+jitney:build_info{{version="9.8.7"}} 1
+"""
+
+
+def made_metrics(a):
+    """Counters that grow with a: {a}000 is a thousand times a. Latencies: 10 a at up to 0.1 s, 20 a
+    at up to 0.2 s, so that half of them lie below 0.1 s."""
+    latencies = ("vllm:time_to_first_token_seconds", "vllm:request_time_per_output_token_seconds",
+                 "vllm:request_queue_time_seconds", "vllm:e2e_request_latency_seconds")
+    buckets = "".join(f'{name}_bucket{{le="{le}",model_name="m"}} {count * a}\n' for name in latencies
+                      for le, count in (("0.1", 10), ("0.2", 20), ("+Inf", 20)))
+    return MADE.format(a=a) + buckets
+
+
+def test_every_figure_of_the_numbers_follows_from_the_metrics(browser, server):
+    """With texts of /metrics that are written here, so that every figure can be worked out by hand."""
+    texts = iter([made_metrics(1)])
+    with open_tab(browser) as tab:
+        page = tab.page
+        page.route("**/metrics", lambda route: route.fulfill(
+            body=next(texts, made_metrics(3)), content_type="text/plain"))
+        page.goto(server.url + "/#load")
+        until(page, "(document.querySelector('#load-view').dataset.times || '').includes(' ')")
+        times, charts, latencies, line = page.evaluate("""[
+            document.querySelector('#load-view').dataset.times.split(' ').map(Number),
+            [...document.querySelectorAll('.chart-values')].map((c) => [...c.querySelectorAll('b')].map((b) => Number(b.dataset.value))),
+            [...document.querySelectorAll('[data-latency]')].map((e) => [Number(e.dataset.value), e.textContent]),
+            document.querySelector('.load .bar').textContent]""")
+        tab.check(server.url)
+    seconds = (times[1] - times[0]) / 1000
+    latency = [100, 190, 198]  # ms; in a straight line from 0.1 s to 0.2 s
+    expected = [[2000 / seconds] * 2, latency, latency, [3, 3], [25], [10], [20 / seconds], [22 / seconds, 2 / seconds]]
+    assert len(charts) == len(expected)
+    for got, want in zip(charts, expected, strict=True):
+        assert got == pytest.approx(want)
+    assert [value for value, _ in latencies] == pytest.approx(latency * 4)
+    assert [text for _, text in latencies] == ["100 ms", "190 ms", "198 ms"] * 4
+    assert "Version 9.8.7" in line and "3 MiB resident" in line and "9 connections" in line
+
+
+def test_tenants_add_up_to_the_metrics(browser, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("sk-a name=a tenant=alpha\nsk-b name=b tenant=beta\nsk-ops name=ops admin\n")
+    with Server(long_model(tmp_path / "m"), "--runner", "sim:0", "--api-key-file", keys) as server, open_tab(browser) as tab:
+        page = tab.page
+        page.add_init_script("sessionStorage['jitney.key'] = 'sk-ops'")
+        page.goto(server.url + "/#bus")
+        until(page, f"{BUS}.then((b) => b.shownStore() !== null)")
+        used = {"alpha": [0, 0, 0, 0], "beta": [0, 0, 0, 0]}
+        for i in range(9):
+            name = "alpha" if i % 3 else "beta"
+            usage = server.plain("POST", "/v1/completions", {"prompt": "word " * (i + 1), "max_tokens": 3 + i, "ignore_eos": True},
+                                 {"authorization": f"Bearer sk-{name[0]}"}).json["usage"]
+            for k, n in enumerate((1, usage["prompt_tokens"], usage["completion_tokens"], 0)):
+                used[name][k] += n
+        until(page, f"{BUS}.then((b) => [...b.shownStore().sequences.values()].filter((s) => s.ended).length === 9)")
+        page.click("#go-load")
+        until(page, "document.querySelectorAll('[data-tenant]').length === 8")
+        cells = page.evaluate("[...document.querySelectorAll('[data-tenant]')].map((e) => [e.dataset.tenant, Number(e.textContent.replace(/,/g, ''))])")
+        shown = {name: [n for tenant, n in cells if tenant == name] for name in used}
+        assert shown == used
+        text = server.plain("GET", "/metrics", headers={"authorization": "Bearer sk-ops"}).body.decode()
+        for k, name in ((1, "vllm:prompt_tokens_total"), (2, "vllm:generation_tokens_total")):
+            total = sum(float(v) for v in re.findall(rf"^{name}{{[^}}]*}} (\S+)$", text, re.M))
+            assert total == sum(row[k] for row in shown.values())
+        tab.check(server.url)
+
+
 def test_a_switch_of_the_policy_under_load_drops_nobody(browser, busy):
     with open_tab(browser, busy.url + "/#bus") as tab:
         page = tab.page
