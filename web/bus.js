@@ -43,8 +43,7 @@ function canvasPart(name, label, unitText) {
     parts[name] = canvas;
     parts[`${name}Scale`] = scale;
     return el(
-        'figure', {class: 'strip'}, el('figcaption', {}, label, ' ', scale, unitText || null),
-        canvas);
+        'figure', {class: 'strip'}, el('figcaption', {}, label, scale, unitText || null), canvas);
 }
 
 const legendItem = (colour, text) => el('li', {}, el('span', {class: `swatch ${colour}`}), text);
@@ -203,10 +202,10 @@ function drawFrame() {
     picture.draw(parts.seats, width);
     const top = picture.drawBars(
         parts.time, width, 56, [['decode', (s) => s.us || 0]], (s) => s.target_us || 0);
-    parts.timeScale.textContent = top ? `scale up to ${stepTimeText(top)}` : '';
+    parts.timeScale.textContent = top ? `, scale up to ${stepTimeText(top)}` : '';
     const longest =
         picture.drawBars(parts.queue, width, 40, [['line-c', (s) => s.waiting_count || 0]]);
-    parts.queueScale.textContent = longest ? `up to ${countText(longest)}` : 'none';
+    parts.queueScale.textContent = longest ? `, up to ${countText(longest)}` : ', none';
     const blocks = (name) => (s) => (s.blocks && s.blocks[name]) || 0;
     picture.drawBars(parts.kv, width, 56, [
         ['used', blocks('used')], ['shared', blocks('shared')], ['kept', blocks('cached')],

@@ -102,7 +102,9 @@ export function showComparison(place, {results, profile}, hello) {
         el('p', {class: 'help'},
            `${plural(results[0].figures.requests, 'request')} of the last minute, simulated with ` +
                `both policies and what a step costs here: ${msText(profile.fixed_us / 1000)} and ${
-                   msText(profile.per_token_us / 1000)} for each token.`),
+                   msText(
+                       profile.per_token_us /
+                       1000)} for each token. Prompts are random, so they share no prefix.`),
         comparedTable(results),
         el('div', {class: 'compare'},
            results.map((r, i) => el('div', {}, el('h3', {}, r.policy), boxes[i]))));

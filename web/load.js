@@ -14,7 +14,7 @@ const SPAN = 5; // readings over which percentiles are taken
 
 let readings = []; // {time, metrics}
 let loadModel = '';
-let panels = {};
+let panels = null; // once the view is made
 
 const CHARTS = [
     {
@@ -159,7 +159,7 @@ function makeLoadView() {
 }
 
 function showLoad() {
-    if (!readings.length) return;
+    if (!panels || !readings.length) return;
     const now = readings.at(-1).metrics;
     const times = readings.map((r) => r.time);
     byId('load-view').dataset.times = times.slice(-2).join(' ');
@@ -253,6 +253,7 @@ function knobInput(knob, canSet) {
 let shownKnobs = '';
 
 async function showEngineState() {
+    if (!panels) return;
     const state = engineState();
     const canSet = await hasPath('/v1/engine/policy');
     const text = JSON.stringify([state.knobs, state.models, state.policy]);
@@ -263,7 +264,10 @@ async function showEngineState() {
         panels.knobs,
         tableOf(
             'Knobs', ['Knob', 'Value', 'What it does'],
-            state.knobs.map((k) => [k.name, knobInput(k, canSet), k.summary])));
+            state.knobs.map(
+                (k) =>
+                    [k.name, knobInput(k, canSet),
+                     k.policy ? `${k.policy}: ${k.summary}` : k.summary])));
     fill(
         panels.starts,
         tableOf(
@@ -278,28 +282,42 @@ async function showEngineState() {
                              '–'])));
 }
 
+function showReading() {
+    if (!panels || byId('load-view').hidden) return;
+    fill(panels.message);
+    showLoad();
+    showEngineState();
+}
+
 async function readMetrics() {
-    if (byId('load-view').hidden && readings.length) return;
+    if (document.hidden && readings.length) return;
     try {
         const text = await (await send('GET', '/metrics', {quiet: readings.length > 0})).text();
         readings.push({time: Date.now(), metrics: parseMetrics(text)});
         if (readings.length > KEPT) readings.shift();
-        fill(panels.message);
-        showLoad();
-        showEngineState();
+        showReading();
     } catch (error) {
-        fill(panels.message, errorNote(error));
+        if (panels) fill(panels.message, errorNote(error));
     }
+}
+
+let reader = null;
+
+/** From now on, so that the charts have a past when their view is opened. */
+export function startReading() {
+    if (reader) return;
+    reader = setInterval(readMetrics, READ_MS);
+    readMetrics();
 }
 
 /** Called once, when the view is opened first. */
 export async function startLoadView() {
     makeLoadView();
-    setInterval(readMetrics, READ_MS);
+    startReading();
+    showReading();
     document.addEventListener('themechange', showLoad);
     document.addEventListener('enginestate', showEngineState);
     new ResizeObserver(showLoad).observe(byId('load-view'));
-    await readMetrics();
     try {
         showModelsOf((await getJson('/v1/models', {quiet: true})).data);
     } catch (error) {

@@ -3,7 +3,7 @@ import {forgetKey, hasKey} from './api.js';
 import {startBusView, startRecordedView} from './bus.js';
 import {startChatView} from './chat.js';
 import {byId, el, fill} from './dom.js';
-import {startLoadView} from './load.js';
+import {startLoadView, startReading} from './load.js';
 import {openRecording} from './record.js';
 import {makeTryPanel} from './tryit.js';
 
@@ -53,7 +53,10 @@ function bindTheme() {
 const started = new Set();
 const STARTERS = {
     chat: startChatView,
-    bus: () => makeTryPanel(startBusView()),
+    bus: () => {
+        makeTryPanel(startBusView());
+        startReading();
+    },
     load: () => {
         startOnce('bus'); // its steps say what each tenant does
         startLoadView();

@@ -193,10 +193,8 @@ function compareRow(onState) {
     }, {id: 'compare'});
     onState((state) => {
         showPolicies(a, state.policies, state.policy);
-        showPolicies(
-            b, state.policies,
-            state.policies.length > 1 ? state.policies.find((p) => p.name !== state.policy).name :
-                                        state.policy);
+        const other = state.policy === 'static' ? 'chunked' : 'static'; // which differ most
+        showPolicies(b, state.policies, other);
     });
     return [el('div', {class: 'row'}, fieldA, fieldB, run), place];
 }
