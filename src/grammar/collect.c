@@ -64,19 +64,50 @@ static void move_threads(struct grammar *g, struct thread_at *to, uint32_t *stac
     }
 }
 
-/* Moves the noted stacks and those below them to the front; map[old] becomes the new number. What
- * is below a stack has a smaller number. */
-static void move_stacks(struct tables *t, uint32_t *map) {
-    for (uint32_t i = t->stack_count - 1; i > 0; i--)
-        if (map[i]) map[t->stacks[i].below] = 1;
+/* Notes the stacks below those that are noted, and the expressions of arrays. What is below a
+ * stack, and the text of an item, has a smaller number. */
+static void note_stacks(const struct tables *t, uint32_t *stacks, uint32_t *exprs) {
+    for (uint32_t i = t->stack_count - 1; i > 0; i--) {
+        const struct stack_entry *e = &t->stacks[i];
+        if (!stacks[i]) continue;
+        stacks[e->below] = 1;
+        if (e->kind == STACK_ITEM_FEW) stacks[e->value] = 1;
+        if (e->kind == STACK_ARRAY_FEW) exprs[e->value] = 1;
+    }
+}
+
+/* Moves the noted stacks to the front; stacks[old] becomes the new number. */
+static void move_stacks(struct tables *t, uint32_t *stacks, const uint32_t *exprs) {
     uint32_t kept = 1;
-    map[0] = 0;
+    stacks[0] = 0;
     for (uint32_t i = 1; i < t->stack_count; i++) {
-        if (!map[i]) continue;
-        t->stacks[kept] = (struct stack_entry){t->stacks[i].rule, map[t->stacks[i].below]};
-        map[i] = kept++;
+        if (!stacks[i]) continue;
+        struct stack_entry e = t->stacks[i];
+        e.below = stacks[e.below];
+        if (e.kind == STACK_ITEM_FEW) e.value = stacks[e.value];
+        if (e.kind == STACK_ARRAY_FEW) e.value = exprs[e.value];
+        t->stacks[kept] = e;
+        stacks[i] = kept++;
     }
     t->stack_count = kept;
+}
+
+/* Frees the texts that no matcher needs. A text needs those before it. */
+static void forget_texts(struct grammar *g) {
+    struct tables *t = &g->tables;
+    for (uint32_t i = 1; i < t->text_count; i++) {
+        if (t->texts[i].is_free || t->texts[i].held_at < g->lease_oldest) continue;
+        for (uint32_t at = i; at && !t->texts[at].is_needed; at = t->texts[at].before)
+            t->texts[at].is_needed = true;
+    }
+    for (uint32_t i = 1; i < t->text_count; i++) {
+        struct text_node *x = &t->texts[i];
+        if (!x->is_free && !x->is_needed) {
+            *x = (struct text_node){.before = t->text_free, .is_free = true};
+            t->text_free = i;
+        }
+        x->is_needed = false;
+    }
 }
 
 /* Without memory for the move everything stays as it is. */
@@ -87,9 +118,12 @@ void tables_collect(struct grammar *g) {
     uint32_t *exprs = mem_zalloc_array(expr_count(g->exprs), sizeof(*exprs));
     if (threads && stacks && exprs) {
         const uint32_t count = forget_states(g);
+        forget_texts(g);
+        t->fork_count = 0; /* all rows are gone */
         move_threads(g, threads, stacks, exprs);
-        move_stacks(t, stacks);
+        note_stacks(t, stacks, exprs);
         expr_pool_collect(g->exprs, g->compiled_exprs, exprs);
+        move_stacks(t, stacks, exprs);
         for (uint32_t i = 0; i < count; i++)
             threads[i] = (struct thread_at){exprs[threads[i].expr], stacks[threads[i].stack]};
         struct thread_at *old = t->threads;

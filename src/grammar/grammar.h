@@ -70,11 +70,12 @@ bool grammar_is_empty(const struct grammar *g); /* no text satisfies it */
 uint32_t grammar_states(struct grammar *g);
 size_t grammar_bytes(struct grammar *g);
 
-/* A position; a value, 16 bytes. Copies are positions of their own and cost nothing, so a caller
+/* A position; a value, 24 bytes. Copies are positions of their own and cost nothing, so a caller
  * that may have to go back keeps one for each token. */
 struct matcher {
     struct grammar *grammar;
     uint32_t state;
+    uint32_t text;      /* of an array with uniqueItems that it is in; 0: none */
     enum status status; /* ST_OK, or why it has failed; see matcher_status */
 };
 

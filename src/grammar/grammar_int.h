@@ -16,9 +16,21 @@ struct thread_at {
 };
 
 /* What follows when an expression or a called rule ends. Equal stacks have the same number. */
+enum stack_kind {
+    STACK_RULE,      /* go on with `rule` */
+    STACK_ITEM,      /* the same behind an item of an array with uniqueItems */
+    STACK_ARRAY,     /* the same behind such an array */
+    STACK_ITEM_FEW,  /* an item of a finite set; value: its STACK_TEXT */
+    STACK_ARRAY_FEW, /* the array of such items; value: the expression of the items so far */
+    STACK_TEXT,      /* the text of an item so far: the byte `rule`, the bytes before it below */
+};
 struct stack_entry {
     rule_id rule;
     uint32_t below; /* 0: nothing */
+    uint32_t value;
+    uint8_t kind; /* enum stack_kind */
+    bool tracks;  /* it is STACK_ITEM_FEW, or one is below: what is read belongs to its text */
+    bool records; /* it is STACK_ARRAY, or one is below: matchers keep the text of the array */
 };
 
 /* A set of threads. State 0 is the dead one: nothing can follow, and the text is not whole. */
@@ -29,10 +41,26 @@ struct state {
     bool held;                /* a matcher of lease `held_at` or an earlier one may be here */
     bool has_room, has_words; /* `room` and `words` are known */
     uint8_t words;            /* 1 + the largest class of words that may follow; 0: none */
+    bool records;             /* some thread does */
     uint16_t room;            /* every plain text of so many characters may follow */
     uint64_t held_at;
     uint32_t *row;  /* the state after each byte; NULL before it is asked for */
     uint64_t *mask; /* of mask_vocabulary, or NULL */
+};
+
+/* The successor where an item of STACK_ITEM ends, by whether the array has an equal one. A row has
+ * STATE_FORK | number of the fork. */
+#define STATE_FORK UINT32_C(0x80000000)
+struct fork {
+    uint32_t if_new, if_equal;
+};
+
+/* A byte of an array that a matcher keeps, and the one before it. */
+struct text_node {
+    uint32_t before; /* 0: none; of a free one, the next free one */
+    uint8_t byte;
+    bool is_free, is_needed;
+    uint64_t held_at;
 };
 
 /* A hash table of numbers that are stored elsewhere: 1 + number, 0 free. */
@@ -56,6 +84,13 @@ struct tables {
     uint32_t building_count, building_cap;
     struct stack_entry *pending, *followed;
     uint32_t pending_count, pending_cap, followed_count, followed_cap;
+    uint32_t *path; /* of stacks that are written again, from the top */
+    uint32_t path_cap;
+    bool item_is_new, met_item; /* of a step: what to do where an item ends, and whether one did */
+    struct fork *forks;
+    uint32_t fork_count, fork_cap;
+    struct text_node *texts; /* number 0 is the empty text */
+    uint32_t text_count, text_cap, text_free;
     struct number_table followed_table;
     bool complete;
     const struct vocabulary *mask_vocabulary;
@@ -96,6 +131,20 @@ enum status compile_regex(struct compiler *c, struct str source);
 enum status compile_choice(struct compiler *c, struct str source);
 enum status compile_gbnf(struct compiler *c, struct str source);
 enum status compile_lark(struct compiler *c, struct str source);
+
+/* The number of a stack entry: a known one or a new one; 0 also where the budget has failed. */
+uint32_t stack_push(struct grammar *g, struct stack_entry e);
+/* schema_value.c. Whether two values are equal; 1 and 1.0 are. */
+struct json;
+bool json_same(const struct json *a, const struct json *b);
+/* unique.c. Whether the last item of the innermost array that `text` leaves open is new. */
+bool unique_is_new(struct grammar *g, struct str text);
+/* unique_few.c. The stack after one more byte was read. */
+uint32_t unique_record(struct grammar *g, uint32_t stack, uint8_t byte);
+/* The stack behind the item that ends at the entry `stack`; false: the array has an equal one. */
+bool unique_end(struct grammar *g, uint32_t stack, uint32_t *below);
+/* The expression of an item that begins, without the items that the array has. */
+expr_id unique_rest(struct grammar *g, expr_id e, uint32_t stack);
 
 /* Make the first state; afterwards the tables grow by themselves. */
 void tables_start(struct grammar *g);

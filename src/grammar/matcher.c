@@ -7,11 +7,14 @@
  */
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
 #include "grammar/grammar.h"
 #include "grammar/grammar_int.h"
 #include "grammar/vocabulary.h"
+
+enum { TEXT_BYTES_MAX = 4 << 20 }; /* of an array with uniqueItems */
 
 struct matcher matcher_init(struct grammar *g) {
     return (struct matcher){.grammar = g, .state = g->first};
@@ -44,33 +47,96 @@ static void give_up(struct grammar *g, struct matcher *m) {
     g->budget.status = ST_OK;
 }
 
-/* Returns how many bytes could follow. */
-static size_t advance(struct grammar *g, uint32_t *state, struct str bytes) {
-    size_t i = 0;
-    for (; i < bytes.len; i++) {
-        const uint32_t *row = state_row(g, *state);
-        if (!row || row[(uint8_t)bytes.ptr[i]] == 0) break;
-        *state = row[(uint8_t)bytes.ptr[i]];
+/* The text of the unique array that a position is in, while bytes are read from there. */
+struct reading {
+    struct buf text; /* from its '[' on; empty outside of such arrays */
+    uint32_t kept;   /* the number of the text that the matcher has */
+    size_t kept_len; /* of `text`; what follows is new. 0: `kept` is not its beginning */
+};
+
+static void reading_start(const struct grammar *g, const struct matcher *m, struct reading *r) {
+    const struct tables *t = &g->tables;
+    *r = (struct reading){.kept = m->text};
+    buf_init(&r->text, TEXT_BYTES_MAX);
+    for (uint32_t at = m->text; at; at = t->texts[at].before)
+        buf_put_char(&r->text, (char)t->texts[at].byte);
+    for (size_t i = 0; i < r->text.len / 2; i++) {
+        char c = r->text.ptr[i];
+        r->text.ptr[i] = r->text.ptr[r->text.len - 1 - i];
+        r->text.ptr[r->text.len - 1 - i] = c;
     }
+    r->kept_len = r->text.len;
+}
+
+/* The state after a byte, by what the row says: 0: it cannot follow. */
+static uint32_t reading_step(struct grammar *g, struct reading *r, uint32_t next, uint8_t byte) {
+    if (r->text.len) buf_put_char(&r->text, (char)byte);
+    if (next & STATE_FORK) {
+        const struct fork f = g->tables.forks[next & ~STATE_FORK];
+        next = unique_is_new(g, buf_str(&r->text)) ? f.if_new : f.if_equal;
+    }
+    if (g->tables.states[next].records == (r->text.len > 0)) return next;
+    buf_clear(&r->text); /* the array has ended, or begins */
+    r->kept_len = 0;
+    if (g->tables.states[next].records) buf_put_char(&r->text, (char)byte);
+    return next;
+}
+
+/* Keeps what was read; returns its number. */
+static uint32_t reading_keep(struct grammar *g, struct reading *r) {
+    struct tables *t = &g->tables;
+    uint32_t before = r->kept_len ? r->kept : 0;
+    if (buf_status(&r->text) != ST_OK) budget_spend_out(&g->budget, "bytes");
+    for (size_t i = r->kept_len; i < r->text.len && g->budget.status == ST_OK; i++) {
+        uint32_t node = t->text_free;
+        if (node)
+            t->text_free = t->texts[node].before;
+        else if (budget_grow(&g->budget, (void **)&t->texts, &t->text_cap, t->text_count + 1,
+                             sizeof(*t->texts)))
+            node = t->text_count++;
+        else
+            break;
+        t->texts[node] = (struct text_node){
+            .before = before, .byte = (uint8_t)r->text.ptr[i], .held_at = g->lease_last};
+        before = node;
+    }
+    return before;
+}
+
+/* Where the matcher is after `bytes`. Returns how many bytes could follow. */
+static size_t advance(struct grammar *g, const struct matcher *m, struct str bytes,
+                      struct matcher *to) {
+    struct reading r;
+    size_t i = 0;
+    *to = *m;
+    reading_start(g, m, &r);
+    for (; i < bytes.len; i++) {
+        const uint32_t *row = state_row(g, to->state);
+        const uint8_t byte = (uint8_t)bytes.ptr[i];
+        uint32_t next = row ? row[byte] : 0;
+        if (next && (next & STATE_FORK || r.text.len || g->tables.states[next].records))
+            next = reading_step(g, &r, next, byte);
+        if (next == 0) break;
+        to->state = next;
+    }
+    if (i == bytes.len) to->text = reading_keep(g, &r);
+    buf_deinit(&r.text);
     return i;
 }
 
 bool matcher_accept(struct matcher *m, struct str bytes, size_t *accepted) {
     struct grammar *g = begin(m);
-    uint32_t state = m->state;
-    size_t count = advance(g, &state, bytes);
-    if (g->budget.status != ST_OK && make_room(g)) {
-        state = m->state;
-        count = advance(g, &state, bytes);
-    }
+    struct matcher to;
+    size_t count = advance(g, m, bytes, &to);
+    if (g->budget.status != ST_OK && make_room(g)) count = advance(g, m, bytes, &to);
     if (g->budget.status != ST_OK) {
         give_up(g, m);
         count = 0;
     }
     bool fits = count == bytes.len && m->status == ST_OK;
     if (fits) {
-        m->state = state;
-        state_hold(g, state);
+        *m = to;
+        state_hold(g, to.state);
     }
     end(g);
     if (accepted) *accepted = count;
@@ -91,13 +157,14 @@ bool matcher_may_continue(const struct matcher *m) {
     return more;
 }
 
-/* The only byte that may follow, or -1. */
+/* The only byte that may follow, or -1. One that ends an item is not forced: it is decided when it
+ * comes. */
 static int only_byte(struct grammar *g, uint32_t state) {
     const uint32_t *row = state_row(g, state);
     int only = -1;
     for (int b = 0; row && b < 256; b++) {
         if (!row[b]) continue;
-        if (only >= 0) return -1;
+        if (only >= 0 || row[b] & STATE_FORK) return -1;
         only = b;
     }
     return only;
@@ -156,7 +223,11 @@ static uint16_t room_at(struct grammar *g, uint32_t state) {
 struct walk {
     const struct vocabulary *vocabulary;
     uint64_t *allowed;
+    const struct matcher *matcher;
+    bool has_forks;                                  /* what may follow depends on what was read */
+    uint32_t states[VOCABULARY_TOKEN_BYTES_MAX + 1]; /* the same by number */
     const uint32_t *rows[VOCABULARY_TOKEN_BYTES_MAX + 1];
+    char path[VOCABULARY_TOKEN_BYTES_MAX];
 };
 
 /* Note the row of a state; false: the budget has failed. */
@@ -164,19 +235,36 @@ static bool enter(struct grammar *g, struct walk *w, uint32_t depth, uint32_t st
     const uint32_t *row = g->tables.states[state].row;
     if (!row) row = state_row(g, state);
     w->rows[depth] = row;
+    w->states[depth] = state;
     return row != NULL;
+}
+
+/* The state behind a byte that ends an item: all bytes of the path are read again. */
+static uint32_t decide(struct grammar *g, struct walk *w, uint32_t depth, uint32_t fork,
+                       uint8_t byte) {
+    struct reading r;
+    w->has_forks = true;
+    reading_start(g, w->matcher, &r);
+    for (uint32_t d = 0; d < depth; d++)
+        if (r.text.len || g->tables.states[w->states[d + 1]].records)
+            reading_step(g, &r, w->states[d + 1], (uint8_t)w->path[d]);
+    uint32_t next = reading_step(g, &r, fork, byte);
+    buf_deinit(&r.text);
+    return next;
 }
 
 static bool walk_tree(struct grammar *g, struct walk *w, const struct token_tree *tree) {
     for (uint32_t i = 0; i < tree->node_count;) {
         const struct vocabulary_node node = tree->nodes[i];
         uint32_t next = w->rows[node.depth][node.byte];
+        if (next & STATE_FORK) next = decide(g, w, node.depth, next, node.byte);
         if (next == 0) {
             i = node.end;
             continue;
         }
         if (node.token != TOKEN_ABSENT) allow(w->vocabulary, node.token, w->allowed);
         i++;
+        w->path[node.depth] = (char)node.byte;
         if (node.end != i && !enter(g, w, node.depth + 1u, next)) return false;
     }
     return true;
@@ -187,6 +275,7 @@ static bool walk_text(struct grammar *g, struct walk *w, const struct text_class
     for (uint32_t i = 0; i < tree->node_count;) {
         const struct vocabulary_node node = tree->nodes[i];
         uint32_t next = w->rows[node.depth][node.byte];
+        if (next & STATE_FORK) next = decide(g, w, node.depth, next, node.byte);
         if (next == 0) {
             i = node.end;
             continue;
@@ -199,9 +288,18 @@ static bool walk_text(struct grammar *g, struct walk *w, const struct text_class
         }
         if (node.token != TOKEN_ABSENT) allow(w->vocabulary, node.token, w->allowed);
         i++;
+        w->path[node.depth] = (char)node.byte;
         if (!enter(g, w, node.depth + 1u, next)) return false;
     }
     return true;
+}
+
+/* Whether the state is of one answer: the items that it has read are part of it. */
+static bool is_single(const struct tables *t, uint32_t state) {
+    const struct state *s = &t->states[state];
+    for (uint32_t i = 0; i < s->count; i++)
+        if (t->stacks[t->threads[s->start + i].stack].tracks) return true;
+    return false;
 }
 
 static void remember(struct grammar *g, uint32_t state, const struct vocabulary *v,
@@ -210,6 +308,7 @@ static void remember(struct grammar *g, uint32_t state, const struct vocabulary 
     size_t bytes = vocabulary_words(v) * sizeof(*mask);
     if (!t->mask_vocabulary) t->mask_vocabulary = v;
     if (t->mask_vocabulary != v || bytes > g->budget.bytes_max - g->budget.bytes) return;
+    if (is_single(t, state)) return;
     uint64_t *copy = mem_alloc(bytes);
     if (!copy) return;
     memcpy(copy, mask, bytes);
@@ -219,38 +318,42 @@ static void remember(struct grammar *g, uint32_t state, const struct vocabulary 
 }
 
 /* false: the budget has failed, and nothing is allowed. */
-static bool compute_mask(struct grammar *g, uint32_t state, const struct vocabulary *v,
-                         uint64_t *allowed) {
-    size_t bytes = vocabulary_words(v) * sizeof(*allowed);
-    struct walk w;
-    w.vocabulary = v;
-    w.allowed = allowed;
+static bool compute_mask(struct grammar *g, struct walk *w, size_t bytes) {
+    const struct vocabulary *v = w->vocabulary;
+    const uint32_t state = w->matcher->state;
     const struct text_class *c = &v->texts[TEXT_CLASSES - 1];
     const uint16_t room = state_room(g, state);
     const uint8_t words = room < v->texts[1].chars ? state_words(g, state) : 0;
     while (c->chars > room) c--;
     if (words) c = &v->words[words - 1];
     bool in_string = room > 0 || words > 0; /* outside of them JSON has no letters at will */
-    memcpy(allowed, c->mask, bytes);
-    if (enter(g, &w, 0, state) && walk_text(g, &w, c) &&
-        (in_string || walk_tree(g, &w, &v->controls)) && walk_tree(g, &w, &v->rest))
+    memcpy(w->allowed, c->mask, bytes);
+    if (enter(g, w, 0, state) && walk_text(g, w, c) &&
+        (in_string || walk_tree(g, w, &v->controls)) && walk_tree(g, w, &v->rest) &&
+        g->budget.status == ST_OK)
         return true;
-    memset(allowed, 0, bytes);
+    memset(w->allowed, 0, bytes);
     return false;
 }
 
 void matcher_mask(struct matcher *m, const struct vocabulary *v, uint64_t *allowed) {
     struct grammar *g = begin(m);
     const uint64_t *known = g->tables.states[m->state].mask;
+    const size_t bytes = vocabulary_words(v) * sizeof(*allowed);
     if (known && g->tables.mask_vocabulary == v) {
-        memcpy(allowed, known, vocabulary_words(v) * sizeof(*allowed));
+        memcpy(allowed, known, bytes);
     } else {
-        bool done = compute_mask(g, m->state, v, allowed);
-        if (!done && make_room(g)) done = compute_mask(g, m->state, v, allowed);
-        if (done)
-            remember(g, m->state, v, allowed);
-        else
+        struct walk w;
+        w.vocabulary = v;
+        w.allowed = allowed;
+        w.matcher = m;
+        w.has_forks = false;
+        bool done = compute_mask(g, &w, bytes);
+        if (!done && make_room(g)) done = compute_mask(g, &w, bytes);
+        if (!done)
             give_up(g, m);
+        else if (!w.has_forks)
+            remember(g, m->state, v, allowed);
     }
     end(g);
 }

@@ -80,7 +80,7 @@ static bool expand(struct grammar *g, struct search *s, struct position at) {
         if (steps[i].phase != at.phase) continue;
         uint32_t last = 0;
         for (uint32_t b = steps[i].low; b <= steps[i].high; b++) {
-            if (row[b] == 0) return false;
+            if (row[b] == 0 || row[b] & STATE_FORK) return false;
             if (row[b] == last) continue;
             last = row[b];
             if (!put(g, s, last, steps[i].next)) return false;
@@ -120,7 +120,7 @@ static bool put_next(struct grammar *g, uint32_t state, int word_class, struct l
     const uint32_t *row = state_row(g, state);
     for (int b = '0'; b <= 'z'; b++) {
         if (!word_has(word_class, (uint8_t)b)) continue;
-        if (!row || row[b] == 0 || !put_state(next, row[b])) return false;
+        if (!row || row[b] == 0 || row[b] & STATE_FORK || !put_state(next, row[b])) return false;
     }
     return true;
 }

@@ -40,6 +40,11 @@ rule_id rules_call(struct rules *r, rule_id callee, rule_id next) {
     return put(r, (struct rule){.kind = RULE_CALLS, .a = callee, .b = next});
 }
 
+rule_id rules_unique(struct rules *r, enum rule_kind kind, rule_id body, rule_id next) {
+    if (body == RULE_FAIL || next == RULE_FAIL) return RULE_FAIL;
+    return put(r, (struct rule){.kind = (uint8_t)kind, .a = body, .b = next});
+}
+
 rule_id rules_choice(struct rules *r, const rule_id *list, uint32_t count) {
     uint32_t start = r->choice_count;
     if (!budget_grow(r->budget, (void **)&r->choices, &r->choice_cap, start + count, sizeof(*list)))
@@ -78,6 +83,10 @@ static bool is_alive(const struct rules *r, const struct rule *x) {
     case RULE_READS:
         return r->list[x->b].alive && expr_is_alive(r->exprs, x->a);
     case RULE_CALLS:
+    case RULE_UNIQUE:
+    case RULE_ITEM:
+    case RULE_UNIQUE_FEW:
+    case RULE_ITEM_FEW:
         return r->list[x->b].alive && r->list[x->a].alive;
     case RULE_CHOICE:
         for (uint32_t i = 0; i < x->b; i++)

@@ -29,6 +29,12 @@ enum rule_kind {
     RULE_READS,  /* a: expression, b: next rule */
     RULE_CALLS,  /* a: rule, b: next rule       */
     RULE_CHOICE, /* a: offset in lists, b: count */
+    /* a: rule, b: next rule. The items that the rule of RULE_UNIQUE reads differ from each other;
+     * RULE_ITEM is one of them. The others are the same where items are of a finite set. */
+    RULE_UNIQUE,
+    RULE_ITEM,
+    RULE_UNIQUE_FEW,
+    RULE_ITEM_FEW,
 };
 
 struct rule {
@@ -51,6 +57,8 @@ void rules_deinit(struct rules *r);
 
 rule_id rules_read(struct rules *r, expr_id e, rule_id next);
 rule_id rules_call(struct rules *r, rule_id callee, rule_id next);
+/* kind: RULE_UNIQUE or one of those behind it. */
+rule_id rules_unique(struct rules *r, enum rule_kind kind, rule_id body, rule_id next);
 rule_id rules_choice(struct rules *r, const rule_id *list, uint32_t count);
 rule_id rules_either(struct rules *r, rule_id a, rule_id b);
 rule_id rules_open(struct rules *r);

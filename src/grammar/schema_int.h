@@ -111,7 +111,6 @@ struct json *made_keep(struct schema *s, const void *from, const char *tag, stru
 uint32_t types_of(const struct json *v);       /* of a value: one bit */
 uint32_t types_named(const struct json *type); /* of the keyword `type`; 0: wrong */
 uint32_t conjunction_types(const struct conjunction *what);
-bool json_same(const struct json *a, const struct json *b);
 /* The values that a schema's enum and const allow; NULL: no such keyword. A const is a list of
  * one. */
 const struct json *schema_values(struct schema *s, const struct json *schema);

@@ -14,6 +14,8 @@ struct list_spec {
     uint32_t prefix; /* places with schemas of their own */
     const struct json *contains;
     uint32_t contains_min, contains_max;
+    bool is_unique; /* uniqueItems, and there may be two */
+    bool has_few;   /* the values of its items are listed, and scalars */
 };
 
 static const struct json *prefix_of(const struct schema *s, const struct json *schema) {
@@ -52,21 +54,35 @@ static enum status read_term(struct schema *s, const struct json *schema, struct
     if (low > l->min) l->min = low;
     if (high < l->max) l->max = high;
     if (prefix > l->prefix) l->prefix = prefix;
+    l->is_unique |= json_bool(json_get(schema, "uniqueItems"), false);
     return read_contains(s, schema, l);
 }
 
-/* After all terms are read: an array of at most one item has no two that are equal. */
-static enum status check_unique(struct schema *s, const struct list_spec *l) {
+static bool is_scalar_list(const struct json *values) {
+    for (size_t i = 0; i < json_count(values); i++) {
+        enum json_kind kind = json_kind(json_at(values, i));
+        if (kind == JS_LIST || kind == JS_MAP) return false;
+    }
+    return values != NULL;
+}
+
+/* Whether some term says by itself that each item is one of a list of scalars. */
+static bool lists_scalars(struct schema *s, const struct list_spec *l) {
     for (uint32_t i = 0; i < l->what->count; i++) {
         const struct term *t = &l->what->terms[i];
-        if (t->kind != TERM_LOCAL || !json_bool(json_get(t->schema, "uniqueItems"), false))
-            continue;
-        if (l->max > 1)
-            return schema_refuse(s, t->schema,
-                                 "uniqueItems cannot be kept exactly: remove it, and look for "
-                                 "equal items in the answer");
+        const struct json *rest = t->kind == TERM_LOCAL ? rest_of(t->schema) : NULL;
+        const struct json *target = rest;
+        for (int depth = 0; depth < 5 && json_get(target, "$ref"); depth++) {
+            const struct json *ref = NULL;
+            if (ref_resolve(s, target, "$ref", &ref) != ST_OK) return false;
+            target = ref;
+        }
+        if (json_kind(target) != JS_MAP) continue;
+        const uint32_t types = types_named(json_get(target, "type"));
+        if (types && !(types & ~(uint32_t)(TYPE_BOOL | TYPE_NULL))) return true;
+        if (is_scalar_list(schema_values(s, target))) return true;
     }
-    return ST_OK;
+    return false;
 }
 
 /* The item at `place`, with one more term or none. */
@@ -85,19 +101,24 @@ static rule_id item_rule(struct schema *s, const struct list_spec *l, uint32_t p
     return value_rule(s, &all);
 }
 
+/* An item, then `next`. */
+static rule_id then_rule(struct schema *s, const struct list_spec *l, rule_id item, rule_id next) {
+    if (!l->is_unique) return rules_call(s->rules, item, next);
+    return rules_unique(s->rules, l->has_few ? RULE_ITEM_FEW : RULE_ITEM, item, next);
+}
+
 /* The item at `place`, then the places behind it: `same` without a hit of contains, `hit` with. */
 static rule_id item_then(struct schema *s, const struct list_spec *l, uint32_t place, uint32_t hits,
                          const rule_id next[2]) {
     const struct term none = {NULL, TERM_ALL, 0};
-    struct rules *r = s->rules;
-    if (!l->contains) return rules_call(r, item_rule(s, l, place, none), next[0]);
+    if (!l->contains) return then_rule(s, l, item_rule(s, l, place, none), next[0]);
     const struct term is = {l->contains, TERM_ALL, 0}, is_not = {l->contains, TERM_NOT, 0};
     bool counts_all = l->contains_max != EXPR_NO_MAX;
     rule_id hit = RULE_FAIL, miss = RULE_FAIL;
     bool wants_hit = counts_all ? hits < l->contains_max : hits < l->contains_min;
-    if (wants_hit) hit = rules_call(r, item_rule(s, l, place, is), next[1]);
-    miss = rules_call(r, item_rule(s, l, place, counts_all ? is_not : none), next[0]);
-    return rules_either(r, hit, miss);
+    if (wants_hit) hit = then_rule(s, l, item_rule(s, l, place, is), next[1]);
+    miss = then_rule(s, l, item_rule(s, l, place, counts_all ? is_not : none), next[0]);
+    return rules_either(s->rules, hit, miss);
 }
 
 struct places {
@@ -127,7 +148,8 @@ enum status list_rule(struct schema *s, const struct conjunction *what, rule_id 
     struct list_spec l = {.what = what, .max = EXPR_NO_MAX, .contains_max = EXPR_NO_MAX};
     for (uint32_t i = 0; i < what->count; i++)
         if (what->terms[i].kind == TERM_LOCAL) TRY(read_term(s, what->terms[i].schema, &l));
-    TRY(check_unique(s, &l));
+    l.is_unique &= l.max > 1;
+    l.has_few = l.is_unique && l.prefix == 0 && lists_scalars(s, &l);
     *out = RULE_FAIL;
     if (l.min > l.max || l.contains_min > l.contains_max) return ST_OK;
     uint64_t count = l.prefix > l.min ? l.prefix : l.min;
@@ -143,7 +165,10 @@ enum status list_rule(struct schema *s, const struct conjunction *what, rule_id 
     for (uint32_t i = 0; i < p.count * p.hits; i++) p.rules[i] = rules_open(s->rules);
     for (uint32_t i = 0; i < p.count * p.hits && b->status == ST_OK; i++)
         rules_close(s->rules, p.rules[i], place_rule(s, &l, &p, i / p.hits, i % p.hits));
-    *out = rules_read(s->rules, mark_expr(s, '['), p.rules[0]);
+    rule_id body = p.rules[0];
+    if (l.is_unique)
+        body = rules_unique(s->rules, l.has_few ? RULE_UNIQUE_FEW : RULE_UNIQUE, body, RULE_END);
+    *out = rules_read(s->rules, mark_expr(s, '['), body);
     mem_free(p.rules);
     b->bytes -= (size_t)p.count * p.hits * sizeof(*p.rules);
     return b->status;

@@ -21,7 +21,9 @@ static uint64_t mix(uint64_t h, uint64_t v) {
     return h ^ h >> 29;
 }
 
-static uint64_t entry_hash(struct stack_entry e) { return mix(mix(1, e.rule), e.below); }
+static uint64_t entry_hash(struct stack_entry e) {
+    return mix(mix(mix(1 + e.kind, e.value), e.rule), e.below);
+}
 
 static uint64_t threads_hash(const struct thread_at *list, uint32_t count, bool complete) {
     uint64_t h = complete;
@@ -55,16 +57,17 @@ static bool reserve_slot(struct grammar *g, struct number_table *n) {
     return true;
 }
 
-/* The number of a stack that goes on with `rule` and then with `below`. */
-static uint32_t push_stack(struct grammar *g, rule_id rule, uint32_t below) {
+uint32_t stack_push(struct grammar *g, struct stack_entry e) {
     struct tables *t = &g->tables;
-    if (rule == RULE_END) return below;
     if (!reserve_slot(g, &t->stack_table)) return 0;
-    const struct stack_entry e = {rule, below};
+    const struct stack_entry *below = &t->stacks[e.below];
+    e.tracks = e.kind == STACK_ITEM_FEW || (e.kind != STACK_TEXT && below->tracks);
+    e.records = e.kind == STACK_ARRAY || (e.kind != STACK_TEXT && below->records);
     uint32_t mask = t->stack_table.slot_count - 1, at = (uint32_t)entry_hash(e) & mask;
     for (; t->stack_table.slots[at]; at = (at + 1) & mask) {
         const struct stack_entry *x = &t->stacks[t->stack_table.slots[at] - 1];
-        if (x->rule == rule && x->below == below) return t->stack_table.slots[at] - 1;
+        if (x->rule == e.rule && x->below == e.below && x->value == e.value && x->kind == e.kind)
+            return t->stack_table.slots[at] - 1;
     }
     if (!budget_grow(&g->budget, (void **)&t->stacks, &t->stack_cap, t->stack_count + 1, sizeof(e)))
         return 0;
@@ -74,10 +77,16 @@ static uint32_t push_stack(struct grammar *g, rule_id rule, uint32_t below) {
     return t->stack_count - 1;
 }
 
+/* The number of a stack that goes on with `rule` and then with `below`. */
+static uint32_t push_rule(struct grammar *g, rule_id rule, uint32_t below) {
+    if (rule == RULE_END) return below;
+    return stack_push(g, (struct stack_entry){.rule = rule, .below = below});
+}
+
 /* Note that the rules from `rule` on have to be followed, once per step. */
 static void follow(struct grammar *g, rule_id rule, uint32_t below) {
     struct tables *t = &g->tables;
-    const struct stack_entry e = {rule, below};
+    const struct stack_entry e = {.rule = rule, .below = below};
     if (!g->rules.list[rule].alive || !reserve_slot(g, &t->followed_table)) return;
     struct number_table *n = &t->followed_table;
     uint32_t mask = n->slot_count - 1, at = (uint32_t)entry_hash(e) & mask;
@@ -102,10 +111,16 @@ static void follow(struct grammar *g, rule_id rule, uint32_t below) {
 
 static void resume(struct grammar *g, uint32_t stack) {
     struct tables *t = &g->tables;
+    const struct stack_entry e = t->stacks[stack];
+    uint32_t below = e.below;
+    if (e.kind == STACK_ITEM) {
+        t->met_item = true;
+        if (!t->item_is_new) return;
+    }
     if (stack == 0)
         t->complete = true;
-    else
-        follow(g, t->stacks[stack].rule, t->stacks[stack].below);
+    else if (e.kind != STACK_ITEM_FEW || unique_end(g, stack, &below))
+        follow(g, e.rule, below);
 }
 
 static void put_thread(struct grammar *g, expr_id e, uint32_t stack) {
@@ -122,6 +137,21 @@ static void put_thread(struct grammar *g, expr_id e, uint32_t stack) {
     t->building[t->building_count++] = (struct thread_at){e, stack};
 }
 
+static void start_expr(struct grammar *g, expr_id e, uint32_t stack) {
+    const struct stack_entry *top = &g->tables.stacks[stack];
+    if (top->kind == STACK_ITEM_FEW && top->value == 0) {
+        e = unique_rest(g, e, stack);
+        if (e == EXPR_NONE || !expr_is_alive(g->exprs, e)) return;
+    }
+    put_thread(g, e, stack);
+}
+
+static void follow_above(struct grammar *g, struct rule rule, enum stack_kind kind,
+                         uint32_t below) {
+    const struct stack_entry e = {.rule = rule.b, .below = below, .kind = (uint8_t)kind};
+    follow(g, rule.a, stack_push(g, e));
+}
+
 static void follow_one(struct grammar *g, struct stack_entry e) {
     const struct rule rule = g->rules.list[e.rule];
     switch ((enum rule_kind)rule.kind) {
@@ -129,13 +159,25 @@ static void follow_one(struct grammar *g, struct stack_entry e) {
         resume(g, e.below);
         return;
     case RULE_READS:
-        put_thread(g, rule.a, push_stack(g, rule.b, e.below));
+        start_expr(g, rule.a, push_rule(g, rule.b, e.below));
         return;
     case RULE_CALLS:
-        follow(g, rule.a, push_stack(g, rule.b, e.below));
+        follow(g, rule.a, push_rule(g, rule.b, e.below));
         return;
     case RULE_CHOICE:
         for (uint32_t i = 0; i < rule.b; i++) follow(g, g->rules.choices[rule.a + i], e.below);
+        return;
+    case RULE_UNIQUE:
+        follow_above(g, rule, STACK_ARRAY, e.below);
+        return;
+    case RULE_ITEM:
+        follow_above(g, rule, STACK_ITEM, e.below);
+        return;
+    case RULE_UNIQUE_FEW:
+        follow_above(g, rule, STACK_ARRAY_FEW, e.below);
+        return;
+    case RULE_ITEM_FEW:
+        follow_above(g, rule, STACK_ITEM_FEW, e.below);
         return;
     }
 }
@@ -211,6 +253,8 @@ static uint32_t intern_state(struct grammar *g) {
         .start = t->thread_count, .count = t->building_count, .complete = t->complete};
     if (t->building_count)
         memcpy(t->threads + t->thread_count, t->building, t->building_count * sizeof(*t->threads));
+    for (uint32_t i = 0; i < t->building_count; i++)
+        t->states[state].records |= t->stacks[t->building[i].stack].records;
     t->thread_count += t->building_count;
     n->used++;
     n->slots[at] = state + 1;
@@ -225,7 +269,10 @@ static void begin_state(struct tables *t) {
 void tables_start(struct grammar *g) {
     struct tables *t = &g->tables;
     budget_grow(&g->budget, (void **)&t->stacks, &t->stack_cap, 1, sizeof(*t->stacks));
+    budget_grow(&g->budget, (void **)&t->texts, &t->text_cap, 1, sizeof(*t->texts));
     t->stack_count = 1; /* number 0 is the end of the text */
+    t->text_count = 1;
+    t->item_is_new = true;
     begin_state(t);
     intern_state(g); /* number 0 is the dead state */
     begin_state(t);
@@ -241,18 +288,34 @@ void state_hold(struct grammar *g, uint32_t state) {
     g->tables.states[state].held_at = g->lease_last;
 }
 
-static uint32_t step(struct grammar *g, uint32_t state, uint8_t byte) {
+static uint32_t step(struct grammar *g, uint32_t state, uint8_t byte, bool item_is_new) {
     struct tables *t = &g->tables;
     budget_tick(&g->budget);
     begin_state(t);
+    t->item_is_new = item_is_new;
     const uint32_t start = t->states[state].start, count = t->states[state].count;
     for (uint32_t i = 0; i < count; i++) {
         const struct thread_at at = t->threads[start + i];
         expr_id next = expr_step(g->exprs, at.expr, byte);
-        if (next != EXPR_NONE && expr_is_alive(g->exprs, next)) put_thread(g, next, at.stack);
+        if (next == EXPR_NONE || !expr_is_alive(g->exprs, next)) continue;
+        put_thread(g, next, unique_record(g, at.stack, byte));
     }
     if (t->pending_count) follow_all(g);
     return intern_state(g);
+}
+
+/* The successor, or both of them if an item ends. */
+static uint32_t successor(struct grammar *g, uint32_t state, uint8_t byte) {
+    struct tables *t = &g->tables;
+    t->met_item = false;
+    uint32_t next = step(g, state, byte, true);
+    if (!t->met_item) return next;
+    const struct fork f = {next, step(g, state, byte, false)};
+    if (f.if_new == f.if_equal) return f.if_new;
+    if (!budget_grow(&g->budget, (void **)&t->forks, &t->fork_cap, t->fork_count + 1, sizeof(f)))
+        return 0;
+    t->forks[t->fork_count] = f;
+    return STATE_FORK | t->fork_count++;
 }
 
 const uint32_t *state_row(struct grammar *g, uint32_t state) {
@@ -264,7 +327,7 @@ const uint32_t *state_row(struct grammar *g, uint32_t state) {
     for (uint32_t i = 0; i < t->states[state].count; i++)
         expr_mark_classes(g->exprs, t->threads[t->states[state].start + i].expr, &marks);
     for (uint32_t b = 0; b < 256; b++)
-        row[b] = byte_set_has(&marks, (uint8_t)b) ? step(g, state, (uint8_t)b) : row[b - 1];
+        row[b] = byte_set_has(&marks, (uint8_t)b) ? successor(g, state, (uint8_t)b) : row[b - 1];
     if (g->budget.status != ST_OK) {
         g->budget.bytes -= 256 * sizeof(*row);
         mem_free(row);
@@ -305,6 +368,9 @@ void tables_deinit(struct tables *t) {
     mem_free(t->building);
     mem_free(t->pending);
     mem_free(t->followed);
+    mem_free(t->path);
+    mem_free(t->forks);
+    mem_free(t->texts);
     mem_free(t->stack_table.slots);
     mem_free(t->state_table.slots);
     mem_free(t->followed_table.slots);

@@ -284,8 +284,10 @@ struct walker {
 };
 
 static const char nested[] =
-    "{\"$ref\":\"#/$defs/v\",\"$defs\":{\"v\":{\"anyOf\":[{\"type\":\"array\",\"items\":{\"$ref\":"
-    "\"#/$defs/v\"}},{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#/$defs/v\"},\"b\":{"
+    "{\"$ref\":\"#/$defs/"
+    "v\",\"$defs\":{\"v\":{\"anyOf\":[{\"type\":\"array\",\"uniqueItems\":true,\"items\":{"
+    "\"$ref\":\"#/$defs/v\"}},{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#/$defs/"
+    "v\"},\"b\":{"
     "\"type\":\"string\",\"maxLength\":90}}},{\"type\":\"integer\",\"minimum\":0,\"maximum\":15}]}}"
     "}";
 

@@ -152,6 +152,10 @@ static void test_shortcuts_of_masks_are_exact(void **state) {
         {"{\"properties\":{\"name\":{}},\"propertyNames\":{\"maxLength\":6}}",
          "{\"name\":4,\"abcd\":42}"},
         {"{\"propertyNames\":{\"maxLength\":6},\"maxProperties\":2}", "{\"name\":{\"abc\":42}}"},
+        {"{\"type\":\"array\",\"uniqueItems\":true}",
+         "[\"a\",\"bc\",42,7,{\"name\":[\"x\",\"x\"]},[1],\"zz\"]"},
+        {"{\"items\":{\"enum\":[\"a\",\"abc\",\"zz\",7]},\"uniqueItems\":true,\"type\":\"array\"}",
+         "[\"zz\",\"abc\",7,\"a\"]"},
         {"{\"anyOf\":[{\"type\":\"string\",\"maxLength\":4},{\"pattern\":\"^(name|zz)+$\",\"type\":"
          "\"string\"}]}",
          "\"namezzname"},

@@ -124,6 +124,47 @@ static void test_arrays(void **state) {
     check_cases(GRAMMAR_SCHEMA, cases, sizeof(cases) / sizeof(*cases));
 }
 
+static void test_unique_items(void **state) {
+    (void)state;
+    static const struct accept_case cases[] = {
+        {"{\"type\":\"array\",\"uniqueItems\":true}",
+         {"[]", "[1,2]", "[1,true,\"1\",[1],{\"a\":1}]", "[[1],[2]]", "[{\"a\":1},{\"a\":2}]",
+          "[10,1,100]", "[\"a\",\"ab\"]", "[[1,1],[1]]"},
+         {"[1,1]", "[1,1.0]", "[0,-0]", "[\"a\",\"a\"]", "[\"a\",\"\\u0061\"]",
+          "[{\"a\":1,\"b\":2},{\"b\":2,\"a\":1}]", "[[1.0],[1]]", "[true,2,true]"}},
+        {"{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"enum\":[\"a\",\"ab\",1,true]}}",
+         {"[\"a\",\"ab\"]", "[\"ab\",1,\"a\",true]", "[true]"},
+         {"[\"a\",\"a\"]", "[1,\"a\",1.0]", "[true,true]", "[\"b\"]"}},
+        {"{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"type\":\"array\",\"uniqueItems\":"
+         "true}}",
+         {"[[1,2],[2,1]]", "[[],[1]]"},
+         {"[[1],[1]]", "[[2,2]]", "[[],[]]", "[[1,2],[3],[1,2]]"}},
+        {"{\"properties\":{\"x\":{\"type\":\"array\",\"items\":{\"type\":\"array\",\"uniqueItems\":"
+         "true}}}}",
+         {"{\"x\":[[1],[1]],\"y\":[2,2]}", "{\"x\":[[\"]\"],[\"[\"]]}"},
+         {"{\"x\":[[1,1]]}", "{\"x\":[[\"\\\"\",\"\\\"\"]]}", "{\"x\":[[{\"k\":[]},{\"k\":[]}]]}"}},
+        {"{\"anyOf\":[{\"type\":\"array\",\"uniqueItems\":true},{\"type\":\"array\",\"items\":{"
+         "\"const\":7}}]}",
+         {"[7,7]", "[7,8]"},
+         {"[7,7,8]", "[8,8]"}},
+    };
+    check_cases(GRAMMAR_SCHEMA, cases, sizeof(cases) / sizeof(*cases));
+}
+
+static void test_an_item_of_a_list_is_not_begun_again(void **state) {
+    (void)state;
+    struct grammar *g = compile_or_fail(
+        GRAMMAR_SCHEMA,
+        "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"enum\":[\"ab\",\"cd\"]}}");
+    struct matcher m = matcher_init(g);
+    assert_true(matcher_accept(&m, STR("[\"ab\","), NULL));
+    assert_false(matcher_accept(&m, STR("\"a"), NULL));
+    assert_true(matcher_accept(&m, STR("\"cd\""), NULL));
+    assert_false(matcher_accept(&m, STR(","), NULL)); /* nothing is left */
+    assert_true(matcher_accept(&m, STR("]"), NULL));
+    grammar_destroy(g);
+}
+
 static void test_alternatives(void **state) {
     (void)state;
     static const struct accept_case cases[] = {
@@ -157,7 +198,6 @@ static void test_what_cannot_be_kept_is_refused_with_its_place(void **state) {
     static const struct {
         const char *source, *path;
     } rows[] = {
-        {"{\"properties\":{\"a\":{\"type\":\"array\",\"uniqueItems\":true}}}", "#/properties/a"},
         {"{\"$ref\":\"http://example.com/x\"}", "#"},
         {"{\"properties\":{\"a/b\":{\"pattern\":\"(?=x)\"}}}", "#/properties/a~1b"},
         {"{\"items\":{\"type\":\"text\"}}", "#/items"},
@@ -201,6 +241,8 @@ int main(void) {
         cmocka_unit_test(test_patterns_and_formats),
         cmocka_unit_test(test_objects),
         cmocka_unit_test(test_arrays),
+        cmocka_unit_test(test_unique_items),
+        cmocka_unit_test(test_an_item_of_a_list_is_not_begun_again),
         cmocka_unit_test(test_alternatives),
         cmocka_unit_test(test_what_cannot_be_kept_is_refused_with_its_place),
         cmocka_unit_test(test_whitespace_is_an_option),
