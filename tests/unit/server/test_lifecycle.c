@@ -7,7 +7,7 @@
  *         and a forward pass can be made to take for ever, and the pool to refuse answers. A file
  *         is a gate: what is under way stops there until the test makes the file. The parent is
  *         client and operator.
- * wrap: service_open cpu_program_submit work_queue_push */
+ * wrap: service_open cpu_program_submit work_queue_push uv_timer_start */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,6 +24,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include <uv.h>
 
 #include "base/clock.h"
 #include "config/settings.h"
@@ -61,6 +62,7 @@ static enum { FINE, NEVER_LOADS, PASS_HANGS, PASS_IS_SLOW, PASS_AT_GATE } model_
 static int failing_steps;      /* the first so many passes fail */
 static bool writes_no_answers; /* in the pool */
 static bool has_gate;          /* for work in the pool */
+static bool has_short_minutes; /* timers of one minute end soon; longer ones do not */
 static const char *drain_s = "0.2";
 
 enum status __real_service_open(struct service *s, const char *path,
@@ -76,6 +78,12 @@ enum status __real_work_queue_push(struct work_queue *q, struct work_lane *lane,
                                    struct work_item *w);
 enum status __wrap_work_queue_push(struct work_queue *q, struct work_lane *lane,
                                    struct work_item *w);
+
+int __real_uv_timer_start(uv_timer_t *t, uv_timer_cb done, uint64_t ms, uint64_t repeat_ms);
+int __wrap_uv_timer_start(uv_timer_t *t, uv_timer_cb done, uint64_t ms, uint64_t repeat_ms);
+int __wrap_uv_timer_start(uv_timer_t *t, uv_timer_cb done, uint64_t ms, uint64_t repeat_ms) {
+    return __real_uv_timer_start(t, done, has_short_minutes && ms == 60000 ? 50 : ms, repeat_ms);
+}
 
 static void sleep_ms(long ms) {
     struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
@@ -531,6 +539,37 @@ static void test_requests_under_way_at_a_signal_are_answered(void **state) {
     }
 }
 
+/* Whatever a client asks for: a connection that polls counts as busy and is not evicted. */
+static void test_a_poll_waits_for_a_minute_at_most(void **state) {
+    (void)state;
+    static const char ask[] = "POST /v1/completions HTTP/1.1\r\nhost: x\r\nprefer: respond-async"
+                              "\r\ncontent-length: 31\r\n\r\n{\"prompt\":[5,6],\"max_tokens\":2}";
+    static const char *const waits[] = {"60001", "86400000", "18446744073709551615"};
+    struct rig rig;
+    char reply[REPLY_BYTES] = "", path[PATH_BYTES * 2];
+    has_short_minutes = true;
+    start_at_gate(&rig, MODELS "llama", false);
+    has_short_minutes = false;
+    int fd = connect_to(&rig);
+    assert_int_equal(write(fd, ask, sizeof(ask) - 1), sizeof(ask) - 1);
+    assert_true(read(fd, reply, sizeof(reply) - 1) > 0);
+    const char *id = strstr(reply, "/v1/requests/");
+    assert_non_null(id);
+    const int id_len = (int)strcspn(id, "\r\"");
+    close(fd);
+    await_gate(&rig);
+    for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
+        char poll_reply[REPLY_BYTES] = "";
+        snprintf(path, sizeof(path), "%.*s?wait_ms=%s", id_len, id, waits[i]);
+        fd = send_request(&rig, "GET", path, "");
+        assert_true(read(fd, poll_reply, sizeof(poll_reply) - 1) > 0);
+        assert_non_null(strstr(poll_reply, "\"done\":false"));
+        close(fd);
+    }
+    signal_and_open(&rig);
+    end_at_gate(&rig);
+}
+
 /* A message of a WebSocket, with a mask of zeros. */
 static void send_message(int fd, const char *text) {
     size_t len = strlen(text);
@@ -613,6 +652,7 @@ int main(void) {
         cmocka_unit_test(test_seven_failed_steps_in_a_row_fail_their_requests_only),
         cmocka_unit_test(test_eight_failed_steps_in_a_row_end_the_process),
         cmocka_unit_test(test_requests_under_way_at_a_signal_are_answered),
+        cmocka_unit_test(test_a_poll_waits_for_a_minute_at_most),
         cmocka_unit_test(test_a_websocket_whose_message_is_read_at_a_signal_gets_a_reply),
         cmocka_unit_test(test_a_websocket_may_close_while_its_message_is_read),
     };
