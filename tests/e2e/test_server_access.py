@@ -359,19 +359,25 @@ def test_a_key_cannot_raise_its_priority(model, tmp_path):
             assert finished("high", 2, **headers) < begin + 10  # the other one takes 20 seconds
             sock.close()
             assert wait_until(lambda: is_running(0))
-        ends = []
-        first = threading.Thread(target=lambda: ends.append(finished("plain", 60)))
+        seen = len(server.lines)
+
+        def ended():
+            """How many tokens each had, in the order in which the server ended them."""
+            return [int(line.partition(" completion_tokens=")[2].split()[0])
+                    for line in server.lines[seen:]
+                    if "event=request " in line and " status=200 " in line]
+        first = threading.Thread(target=lambda: finished("plain", 60, {"ignore_eos": True}))
         first.start()
         assert wait_until(lambda: is_running(1))
-        later = in_threads([
+        in_threads([
             lambda: finished("plain", 2, x_jitney_priority="1000"),
             lambda: finished("plain", 2, {"priority": -1000}),
             lambda: finished("high", 2, x_jitney_priority="0"),
             lambda: finished("high", 2, {"priority": 3}),
-            lambda: asyncio.run(ask_websocket(server, "plain", chat(2, priority=-1000))) and
-            time.monotonic()])
-        first.join(30)
-        assert ends[0] < min(later)
+            lambda: asyncio.run(ask_websocket(server, "plain", chat(2, priority=-1000)))])
+        first.join(60)
+        assert wait_until(lambda: len(ended()) == 6, 60), server.lines[seen:]
+        assert ended()[0] == 60
 
 
 def test_a_key_cannot_have_tighter_targets_than_its_own(model, tmp_path):
