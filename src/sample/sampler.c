@@ -162,9 +162,9 @@ void logit_edits_deny(struct logit_edits *e, const uint64_t *mask) {
     uint32_t words = (e->vocab + 63) / 64;
     if (e->sampling->deny_first == SAMPLING_NONE) {
         uint64_t *first = logit_edits_new_mask(e);
-        if (first) memset(first, 0, words * sizeof(*first));
+        if (!first) return;
+        memset(first, 0, words * sizeof(*first));
     }
-    if (e->is_full) return;
     uint64_t *all = e->tables->deny + e->sampling->deny_first;
     for (uint32_t i = 0; i < words; i++) all[i] |= mask[i];
 }
