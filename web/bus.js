@@ -1,5 +1,5 @@
 // bus.js - the view at #bus: the engine's steps, live or from a recording.
-import {ApiError, errorNote, getJson, hasPath, send, stream} from './api.js';
+import {ApiError, errorNote, forgetKey, getJson, hasKey, hasPath, send, stream} from './api.js';
 import {
     askForFile,
     button,
@@ -389,6 +389,17 @@ async function watchOnce() {
         onEngineEvent);
 }
 
+function forbiddenNote() {
+    const anotherKey = () => {
+        forgetKey();
+        location.reload();
+    };
+    return el(
+        'p', {class: 'help'},
+        'The bus shows all requests of the server, so it needs an admin key. ',
+        hasKey() ? button('Use another key', anotherKey, {id: 'another-key'}) : null);
+}
+
 async function watch() {
     for (;;) {
         try {
@@ -396,12 +407,10 @@ async function watch() {
         } catch (error) {
             if (error.name === 'AbortError') continue; // another model was chosen
             const isFinal = error instanceof ApiError && [401, 403, 404].includes(error.status);
+            const isForbidden = error.status === 403;
             fill(
-                parts.message, errorNote(error, isFinal ? watch : null),
-                error.status === 403 ?
-                    el('p', {class: 'help'},
-                       'The bus shows all requests of the server, so it needs an admin key.') :
-                    null);
+                parts.message, errorNote(error, isFinal && !isForbidden ? watch : null),
+                isForbidden ? forbiddenNote() : null);
             if (isFinal) return;
         }
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
@@ -517,6 +526,7 @@ export function startRecordedView(recorded) {
     isRecorded = true;
     makeView();
     parts.isFile = true;
+    parts.try.hidden = true;
     makeBar();
     useStore(recorded);
     startDrawing();

@@ -1,6 +1,6 @@
 // compare.js - two policies side by side, on the requests of one recording.
 import {countText, el, fill, msText, numberText, plural} from './dom.js';
-import {Picture, ZOOMS} from './picture.js';
+import {Picture} from './picture.js';
 import {StepStore} from './record.js';
 
 /** What the server reads of a recording: when requests arrived and how they ended. */
@@ -38,8 +38,9 @@ function differenceOf(a, b, sense) {
     if (typeof a !== 'number' || typeof b !== 'number') return ['', ''];
     if (a === b) return ['the same', ''];
     const share = Math.abs(b - a) / Math.abs(a);
-    const words =
-        a ? `${numberText(Number((share * 100).toFixed(1)))} % ${b > a ? 'more' : 'less'}` : 'more';
+    const rounded = (n) => numberText(Number(n.toFixed(1)));
+    const percent = `${rounded(share * 100)} % ${b > a ? 'more' : 'less'}`;
+    const words = !a ? 'more' : share >= 1 ? `${rounded(b / a)} times as much` : percent;
     if (!sense || share < 0.01) return [share < 0.0005 ? 'about the same' : words, ''];
     const verdict = (b - a) * sense > 0 ? 'better' : 'worse';
     return [`${words}, ${verdict}`, verdict];
@@ -76,17 +77,6 @@ const storeOf = (result, hello) => {
     return store;
 };
 
-/** All pictures get the largest zoom at which all steps of all of them fit, else the smallest. */
-function zoomToFit(pictures, width) {
-    const fits = (picture, zoom) => {
-        picture.zoom = zoom;
-        const [from, to] = picture.window(width);
-        return to - from === picture.store.steps.length;
-    };
-    const zoom = ZOOMS.filter((z) => pictures.every((p) => fits(p, z))).at(-1) || ZOOMS[0];
-    for (const picture of pictures) picture.zoom = zoom;
-}
-
 /** Shows the answer of POST /v1/engine/whatif for two policies. */
 export function showComparison(place, {results, profile}, hello) {
     const pictures = results.map((r) => new Picture(storeOf(r, hello)));
@@ -109,8 +99,11 @@ export function showComparison(place, {results, profile}, hello) {
         el('div', {class: 'compare'},
            results.map((r, i) => el('div', {}, el('h3', {}, r.policy), boxes[i]))));
     const draw = () => {
-        zoomToFit(pictures, boxes[0].clientWidth);
-        pictures.forEach((p, i) => p.draw(boxes[i].firstChild, boxes[i].clientWidth));
+        const longest = Math.max(...pictures.map((p) => p.store.steps.length));
+        pictures.forEach((p, i) => {
+            p.zoom = p.zoomFor(boxes[0].clientWidth, longest); // one scale for all
+            p.draw(boxes[i].firstChild, boxes[i].clientWidth);
+        });
     };
     new ResizeObserver(draw).observe(boxes[0]);
     document.addEventListener('themechange', () => {

@@ -62,6 +62,12 @@ export class Picture {
 
     get heightPx() { return AXIS_PX + this.seats * this.rowPx + 1; }
 
+    /** The largest zoom, below 1 if need be, at which `columns` fit into `width`. */
+    zoomFor(width, columns) {
+        const exact = Math.max(1, width - LABEL_PX) / Math.max(1, columns);
+        return ZOOMS.findLast((zoom) => zoom <= exact) || exact;
+    }
+
     /** The first and one past the last column that fit into `width`. */
     window(width) {
         const fits = Math.max(1, Math.floor((width - LABEL_PX) / this.zoom));

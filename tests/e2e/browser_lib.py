@@ -32,9 +32,9 @@ def open_browser():
         browser.close()
 
 
-@pytest.fixture(scope="session", name="browser")
+@pytest.fixture(scope="module", name="browser")
 def browser_fixture():
-    """One browser for all tests of a run; a test file imports this name."""
+    """One browser for all tests of a file, which imports this name."""
     if not CHROMIUM:
         pytest.skip("chromium is not installed (Debian: chromium)")
     with open_browser() as browser:

@@ -112,6 +112,7 @@ def test_a_recording_from_its_file_shows_the_same_picture(browser, busy, tmp_pat
         until(page, "document.querySelector('.summary') && /Step \\d/.test(document.querySelector('.summary').textContent)")
         kept = page.evaluate("[...document.querySelectorAll('.bus-main canvas')].slice(0, 4).map((c) => c.toDataURL())")
         assert len(kept) == 4 and kept == live
+        assert not page.is_visible("#try-panel")
         assert page.inner_text(".story") != "" and page.locator(".requests li").count() > 4
         page.click(".requests button >> nth=0")
         assert "arrived" in page.inner_text(".story")
@@ -358,6 +359,9 @@ def test_two_policies_are_compared_on_the_last_minute(browser, server):
                 assert verdict.endswith("better" if is_better else "worse"), (path, verdict)
         pictures = page.evaluate("[...document.querySelectorAll('#try-panel .compare canvas')].map((c) => c.toDataURL())")
         assert len(pictures) == 2 and pictures[0] != pictures[1]
+        assert page.evaluate("""import('/page/picture.js').then(({ Picture }) => {
+            const picture = Object.create(Picture.prototype);
+            return [[1044, 10], [1044, 500], [344, 1600]].map(([width, columns]) => picture.zoomFor(width, columns)); })""") == [24, 2, 0.1875]
         assert serious(page) == []
         page.set_viewport_size({"width": 390, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= 390

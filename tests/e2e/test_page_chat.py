@@ -309,10 +309,10 @@ def test_every_width_and_theme_is_readable(browser, server):
 
 def test_the_page_asks_for_a_key_and_keeps_it_for_the_tab(browser, tmp_path):
     keys = tmp_path / "keys"
-    keys.write_text("sk-right\n")
+    keys.write_text("sk-right\nsk-ops admin\n")
     with Server(talking_model(tmp_path / "m"), *SLOW, "--api-key-file", keys) as server, \
             open_tab(browser, server.url + "/") as tab:
-        tab.expected = ["401"]
+        tab.expected = ["401", "403"]
         page = tab.page
         page.wait_for_selector("#key-dialog[open]")
         page.fill("#key-input", "sk-wrong")
@@ -329,6 +329,13 @@ def test_the_page_asks_for_a_key_and_keeps_it_for_the_tab(browser, tmp_path):
         page.reload()
         until(page, "document.querySelector('#model').options.length > 0")
         assert not page.evaluate("document.querySelector('#key-dialog').open")
+        page.click("#go-bus")  # which needs an admin's key
+        page.click("#another-key")
+        page.wait_for_selector("#key-dialog[open]")
+        page.fill("#key-input", "sk-ops")
+        page.press("#key-input", "Enter")
+        until(page, "/Nothing has run yet|Step \\d/.test(document.querySelector('.bus-main').textContent)")
+        assert page.evaluate("sessionStorage['jitney.key']") == "sk-ops"
         tab.check(server.url)
 
 
