@@ -77,7 +77,6 @@ static const struct {
     {"iri", {NULL}},
     {"iri-reference", {NULL}},
     {"uri-template", {NULL}},
-    {"regex", {NULL}},
 };
 
 const char *const *format_patterns(struct str name) {

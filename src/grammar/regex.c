@@ -7,6 +7,9 @@
  *
  * An expression that passes two ^ or two $ one behind the other is refused: each would want the
  * one quote.
+ *
+ * Look-ahead outside of groups is an intersection: what follows, up to the end of the text, is also
+ * of another expression, or not of it.
  */
 #include "grammar/regex.h"
 
@@ -14,7 +17,7 @@
 
 #include "base/utf8.h"
 
-enum { DEPTH_MAX = 100, REPEAT_MAX = 100000, ITEMS_MAX = 64 };
+enum { DEPTH_MAX = 100, REPEAT_MAX = 100000, ITEMS_MAX = 64, LOOKS_MAX = 8 };
 
 struct reader {
     struct expr_pool *pool;
@@ -224,8 +227,8 @@ static enum status take_choice(struct reader *r, bool at_start, struct part *out
 
 /* Behind an opening parenthesis. */
 static enum status take_group(struct reader *r, bool at_start, struct part *out) {
-    if (take(r, "?=") || take(r, "?!") || take(r, "?<=") || take(r, "?<!"))
-        return bad(r, "look-around is not supported");
+    if (take(r, "?=") || take(r, "?!")) return bad(r, "look-ahead inside a group is not supported");
+    if (take(r, "?<=") || take(r, "?<!")) return bad(r, "look-behind is not supported");
     if (take(r, "?<")) {
         while (peek(r, 0) >= 0 && peek(r, 0) != '>') r->at++;
         if (!take(r, ">")) return bad(r, "the name of a group is not closed");
@@ -334,24 +337,85 @@ static enum status append(struct reader *r, struct part *all, struct part more) 
     return ST_OK;
 }
 
+/* Behind "(?=" or "(?!": the texts that may follow. `at_start`: ^ would say nothing new. */
+static enum status take_look(struct reader *r, bool at_start, bool negated, expr_id *out) {
+    struct part x;
+    if (at_start) take(r, "^");
+    r->depth++;
+    TRY(take_choice(r, false, &x));
+    r->depth--;
+    if (!take(r, ")")) return bad(r, "a parenthesis is not closed");
+    if (x.has_begin) return bad(r, "^ inside look-ahead is not supported");
+    int c = peek(r, 0);
+    if (c == '*' || c == '+' || c == '?' || c == '{') return bad(r, "look-ahead is repeated");
+    expr_id e = expr_concat(r->pool, x.expr, EXPR_ANY);
+    *out = negated ? expr_not(r->pool, e) : e;
+    return ST_OK;
+}
+
+/* The look-ahead of a sequence: where it stands, and what may follow there. */
+struct looks {
+    expr_id exprs[LOOKS_MAX];
+    uint32_t places[LOOKS_MAX]; /* items before it */
+    uint32_t count;
+};
+
+/* Takes all look-ahead that stands here. */
+static enum status take_looks(struct reader *r, bool at_start, uint32_t place, struct looks *l) {
+    while (r->depth == 0) {
+        bool negated = take(r, "(?!");
+        if (!negated && !take(r, "(?=")) break;
+        if (l->count == LOOKS_MAX) return bad(r, "too much look-ahead");
+        l->places[l->count] = place;
+        TRY(take_look(r, at_start, negated, &l->exprs[l->count]));
+        l->count++;
+    }
+    return ST_OK;
+}
+
+/* Items and look-ahead from the last to the first. Look-ahead sees everything up to the end of the
+ * text, so the end becomes part of the sequence. */
+static enum status join_looks(struct reader *r, const expr_id *items, uint32_t count,
+                              const struct looks *l, struct part *out) {
+    struct expr_pool *p = r->pool;
+    if (out->has_end && !out->is_end) return bad(r, "look-ahead with $ in the middle");
+    out->expr = EXPR_EMPTY;
+    if (r->spelling == SPELL_JSON && !out->is_end) {
+        expr_id chars = expr_repeat(p, chars_any(p, SPELL_JSON), 0, EXPR_NO_MAX);
+        out->expr = expr_concat(p, chars, expr_range(p, '"', '"'));
+        out->has_end = out->is_end = true;
+    }
+    for (uint32_t at = count + 1, look = l->count; at-- > 0;) {
+        for (; look > 0 && l->places[look - 1] == at; look--)
+            out->expr = expr_and(p, out->expr, l->exprs[look - 1]);
+        if (at > 0) out->expr = expr_concat(p, items[at - 1], out->expr);
+    }
+    return ST_OK;
+}
+
 static enum status take_sequence(struct reader *r, bool at_start, struct part *out) {
     expr_id items[ITEMS_MAX];
     uint32_t count = 0;
+    struct looks looks = {.count = 0};
     *out = (struct part){.expr = EXPR_EMPTY};
-    for (bool first = true; peek(r, 0) >= 0 && peek(r, 0) != '|' && peek(r, 0) != ')';
-         first = false) {
+    for (bool first = true;; first = false) {
         struct part item;
+        TRY(take_looks(r, at_start && out->has_begin, count, &looks));
+        if (peek(r, 0) < 0 || peek(r, 0) == '|' || peek(r, 0) == ')') break;
         size_t from = r->at;
         TRY(take_repeated(r, at_start, &item));
         TRY(append(r, out, item));
+        if (looks.count && item.has_begin) return bad(r, "^ behind look-ahead is not supported");
         if (first) out->is_begin = item.is_begin;
         out->is_end = item.is_end;
         if (r->source.ptr[from] != '^') at_start = false;
         items[count++] = item.expr;
         if (count < ITEMS_MAX) continue;
+        if (looks.count) return bad(r, "look-ahead in so long a pattern is not supported");
         for (; count > 1; count--)
             items[count - 2] = expr_concat(r->pool, items[count - 2], items[count - 1]);
     }
+    if (looks.count) return join_looks(r, items, count, &looks, out);
     for (; count > 0; count--) out->expr = expr_concat(r->pool, items[count - 1], out->expr);
     return ST_OK;
 }

@@ -1,7 +1,7 @@
 /* grammar/regex.h - regular expressions as ECMA 262 writes them, as expressions over bytes.
  *
- * Look-around, back-references, word boundaries and flags are refused: they are not regular, or
- * not exact here.
+ * Look-behind, look-ahead inside groups, back-references, word boundaries and flags are refused:
+ * they are not regular, or not exact here.
  *
  * Thread: the caller's.
  */

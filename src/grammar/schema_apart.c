@@ -2,9 +2,9 @@
  * that tells them apart, or by a property that one requires and the other does not allow. */
 #include "grammar/schema_int.h"
 
-enum { REF_STEPS_MAX = 20, DEPTH_MAX = 6 };
+enum { REF_STEPS_MAX = 20, DEPTH_MAX = 6, PARTS_MAX = 20 };
 
-static const struct json *follow(struct schema *s, const struct json *schema) {
+const struct json *ref_follow(struct schema *s, const struct json *schema) {
     for (uint32_t i = 0; i < REF_STEPS_MAX && json_get(schema, "$ref"); i++) {
         const struct json *target = NULL;
         if (json_count(schema) > 1 && s->draft > 7) break;
@@ -77,17 +77,32 @@ static bool told_by_property(struct schema *s, const struct json *a, const struc
     return false;
 }
 
+/* Each alternative of `a` is apart from `b`, or one of the schemas that all hold is. */
+static bool parts_apart(struct schema *s, const struct json *a, const struct json *b,
+                        uint32_t depth) {
+    static const char *const keys[] = {"anyOf", "oneOf", "allOf"};
+    for (size_t k = 0; k < sizeof(keys) / sizeof(*keys); k++) {
+        const struct json *list = json_get(a, keys[k]);
+        size_t count = 0;
+        for (size_t i = 0; i < json_count(list) && i < PARTS_MAX; i++)
+            count += apart(s, json_at(list, i), b, depth + 1);
+        if (count > 0 && (k == 2 || count == json_count(list))) return true;
+    }
+    return false;
+}
+
 /* Recursion is bounded by DEPTH_MAX. */
 static bool apart(struct schema *s, const struct json *a, const struct json *b, uint32_t depth) {
     if (depth > DEPTH_MAX) return false;
-    a = follow(s, a);
-    b = follow(s, b);
+    a = ref_follow(s, a);
+    b = ref_follow(s, b);
     if (json_kind(a) == JS_BOOL || json_kind(b) == JS_BOOL)
         return (json_kind(a) == JS_BOOL && !json_bool(a, true)) ||
                (json_kind(b) == JS_BOOL && !json_bool(b, true));
     if ((json_get(a, "$ref") || json_get(b, "$ref")) && s->draft <= 7) return false;
     uint32_t common = types_allowed(s, a) & types_allowed(s, b);
     if (common == 0 || values_apart(s, a, b)) return true;
+    if (parts_apart(s, a, b, depth) || parts_apart(s, b, a, depth)) return true;
     if (common != TYPE_MAP) return false;
     return lacks_required(a, b) || lacks_required(b, a) || told_by_property(s, a, b, depth) ||
            told_by_property(s, b, a, depth);

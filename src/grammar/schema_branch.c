@@ -17,6 +17,40 @@ static enum status any_of(struct schema *s, const struct json *schema, alternati
     return ST_OK;
 }
 
+/* Whether an object has only the properties that the schema names. */
+static bool is_closed(const struct json *schema) {
+    const struct json *more = json_get(schema, "additionalProperties");
+    return json_kind(more) == JS_BOOL && !json_bool(more, true) &&
+           !json_get(schema, "patternProperties");
+}
+
+/* `other` for a value that satisfies `own`, which is closed: it need not exclude all properties
+ * but its own, only those of `own`, and this can be negated. */
+static const struct json *other_beside(struct schema *s, const struct json *own,
+                                       const struct json *other) {
+    own = ref_follow(s, own);
+    const struct json *target = ref_follow(s, other);
+    if (!is_closed(own) || !is_closed(target) || json_get(target, "$id")) return other;
+    const struct str name = {(const char *)&own, sizeof(own)};
+    struct json *made = made_find(s, target, "beside", name);
+    if (made) return made;
+    made = schema_make(s, "{\"properties\":{}}");
+    struct json *properties = json_get(made, "properties");
+    enum status st = made ? ST_OK : ST_NOMEM;
+    for (struct json_iter i = json_iter_first(target); json_iter_ok(&i); json_iter_next(&i))
+        if (st == ST_OK && !str_eq(i.key, STR("additionalProperties")) &&
+            !str_eq(i.key, STR("properties")))
+            st = json_set(made, i.key, json_pin(i.value));
+    struct json_iter i = json_iter_first(json_get(own, "properties"));
+    for (; json_iter_ok(&i) && st == ST_OK; json_iter_next(&i))
+        st = json_set(properties, i.key, json_bool_create(false));
+    for (i = json_iter_first(json_get(target, "properties")); json_iter_ok(&i) && st == ST_OK;
+         json_iter_next(&i))
+        st = json_set(properties, i.key, json_pin(i.value));
+    made = made_keep(s, target, "beside", name, st == ST_OK ? made : NULL);
+    return made ? made : other;
+}
+
 static enum status one_of(struct schema *s, const struct json *schema, alternative_fn each,
                           void *ctx) {
     const struct json *list = json_get(schema, "oneOf");
@@ -29,7 +63,8 @@ static enum status one_of(struct schema *s, const struct json *schema, alternati
         for (size_t k = 0; k < json_count(list); k++) {
             const struct json *other = json_at(list, k);
             if (k == i || schemas_apart(s, own, other)) continue;
-            if (!conjunction_add(s, &all, (struct term){other, TERM_NOT, 0})) return ST_BAD;
+            const struct term excluded = {other_beside(s, own, other), TERM_NOT, 0};
+            if (!conjunction_add(s, &all, excluded)) return ST_BAD;
         }
         TRY(each(s, all.terms, all.count, ctx));
     }

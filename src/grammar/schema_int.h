@@ -133,6 +133,8 @@ enum status alternatives_of(struct schema *s, struct term t, alternative_fn each
 enum status negation_of(struct schema *s, const struct json *schema, alternative_fn each,
                         void *ctx);
 /* schema_apart.c: whether no value satisfies both; false also where it is not known. */
+/* The schema that a chain of $ref ends at, as far as it can be resolved. */
+const struct json *ref_follow(struct schema *s, const struct json *schema);
 bool schemas_apart(struct schema *s, const struct json *a, const struct json *b);
 
 /* schema_ref.c */

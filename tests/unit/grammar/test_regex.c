@@ -29,8 +29,8 @@ static void test_expressions_match_whole_texts(void **state) {
 
 static void test_what_is_not_regular_is_refused(void **state) {
     (void)state;
-    static const char *const sources[] = {"(?=a)b", "(a)\\1", "\\bx", "a**b(", "[z-a]", "a{3,2}",
-                                          "(?i)a",  "x^y",    "[a",   "\\",    "*",     "a$b"};
+    static const char *const sources[] = {"((?=a)b)", "(a)\\1", "\\bx", "a**b(", "[z-a]", "a{3,2}",
+                                          "(?i)a",    "x^y",    "[a",   "\\",    "*",     "a$b"};
     for (size_t i = 0; i < sizeof(sources) / sizeof(*sources); i++) {
         const struct grammar_options options = {.kind = GRAMMAR_REGEX};
         struct grammar *g = NULL;
@@ -38,6 +38,27 @@ static void test_what_is_not_regular_is_refused(void **state) {
         assert_int_equal(grammar_compile(str_of(sources[i]), &options, &g, &why), ST_BAD);
         assert_true(why.err.text[0] != 0);
     }
+}
+
+static void test_look_ahead_outside_of_groups(void **state) {
+    (void)state;
+    static const struct accept_case cases[] = {
+        {"(?!aws:)[a-z:]+", {"a", "aws", "awsx:", "xaws:"}, {"aws:", "aws:x", ""}},
+        {"(?=.*[a-z])(?=.*[0-9])[a-z0-9]{2,4}", {"a1", "1a", "aa12"}, {"aa", "11", "a", "aaa11"}},
+        {"a(?!b).|ab(?=c).*", {"ac", "abc", "abcd"}, {"ab", "abd"}},
+    };
+    static const struct accept_case strings[] = {
+        {"{\"type\":\"string\",\"pattern\":\"^(?!x)\"}", {"\"\"", "\"ax\""}, {"\"x\"", "\"xa\""}},
+        {"{\"type\":\"string\",\"pattern\":\"^(?!\\\\s*$).+\"}", {"\" a\""}, {"\"\"", "\"  \""}},
+        {"{\"type\":\"string\",\"pattern\":\"a(?=b$)\"}",
+         {"\"ab\"", "\"xab\""},
+         {"\"abc\"", "\"a\""}},
+        {"{\"type\":\"string\",\"pattern\":\"^(?!.*--)[a-z-]*$\"}",
+         {"\"a-b-\"", "\"\""},
+         {"\"a--b\"", "\"--\""}},
+    };
+    check_cases(GRAMMAR_REGEX, cases, sizeof(cases) / sizeof(*cases));
+    check_cases(GRAMMAR_SCHEMA, strings, sizeof(strings) / sizeof(*strings));
 }
 
 static void test_choices_are_their_texts(void **state) {
@@ -105,6 +126,7 @@ int main(void) {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(test_expressions_match_whole_texts),
         cmocka_unit_test(test_what_is_not_regular_is_refused),
+        cmocka_unit_test(test_look_ahead_outside_of_groups),
         cmocka_unit_test(test_choices_are_their_texts),
         cmocka_unit_test(test_limits_are_compared_as_decimals),
         cmocka_unit_test(test_multiples_are_exact),

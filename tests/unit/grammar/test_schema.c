@@ -168,6 +168,15 @@ static void test_an_item_of_a_list_is_not_begun_again(void **state) {
 static void test_alternatives(void **state) {
     (void)state;
     static const struct accept_case cases[] = {
+        {"{\"oneOf\":[{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{}},"
+         "\"additionalProperties\":false,\"type\":\"object\"},{\"properties\":{\"a\":{},\"c\":{}},"
+         "\"required\":[\"a\"],\"additionalProperties\":false,\"type\":\"object\"}]}",
+         {"{}", "{\"b\":1}", "{\"a\":1,\"b\":2}", "{\"a\":\"x\"}", "{\"a\":1,\"c\":2}"},
+         {"{\"a\":1}", "{\"c\":1}", "{\"a\":\"x\",\"b\":1}"}},
+        {"{\"oneOf\":[{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]},{\"type\":\"array\","
+         "\"items\":{\"type\":\"string\"},\"uniqueItems\":true}]}",
+         {"\"a\"", "null", "[\"a\"]"},
+         {"[\"a\",\"a\"]", "1"}},
         {"{\"oneOf\":[{\"type\":\"integer\"},{\"minimum\":2,\"type\":\"number\"}]}",
          {"1", "2.5"},
          {"3", "1.5", "\"a\""}},
@@ -199,7 +208,7 @@ static void test_what_cannot_be_kept_is_refused_with_its_place(void **state) {
         const char *source, *path;
     } rows[] = {
         {"{\"$ref\":\"http://example.com/x\"}", "#"},
-        {"{\"properties\":{\"a/b\":{\"pattern\":\"(?=x)\"}}}", "#/properties/a~1b"},
+        {"{\"properties\":{\"a/b\":{\"pattern\":\"(?<=x)\"}}}", "#/properties/a~1b"},
         {"{\"items\":{\"type\":\"text\"}}", "#/items"},
         {"{\"$ref\":\"#\"}", "#"},
         {"{\"items\":{\"format\":\"iri\",\"type\":\"string\"}}", "#/items"},
