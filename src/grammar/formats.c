@@ -148,8 +148,8 @@ expr_id format_leap_seconds(struct expr_pool *p, struct str name) {
     struct err err = {0};
     expr_id date = EXPR_EMPTY, utc = EXPR_NONE, quote = expr_range(p, '"', '"');
     if (!has_date && !str_is(name, "time")) return EXPR_NONE;
-    if (has_date && regex_whole(p, STR(DATE "[tT]"), false, &date, &err) != ST_OK) return EXPR_NONE;
-    if (regex_whole(p, STR("23:59:60(?:\\.[0-9]{1,9})?[zZ]"), false, &utc, &err) != ST_OK)
+    if (has_date && regex_whole(p, STR(DATE "[tT]"), 0, &date, &err) != ST_OK) return EXPR_NONE;
+    if (regex_whole(p, STR("23:59:60(?:\\.[0-9]{1,9})?[zZ]"), 0, &utc, &err) != ST_OK)
         return EXPR_NONE;
     expr_id clock = expr_or(p, utc, leap_offsets(p));
     return expr_concat(p, quote, expr_concat(p, date, expr_concat(p, clock, quote)));

@@ -170,7 +170,7 @@ enum status compile_choice(struct compiler *c, struct str source) {
 enum status compile_regex(struct compiler *c, struct str source) {
     struct err err = {0};
     expr_id e = EXPR_NONE;
-    enum status st = regex_whole(c->g->exprs, source, false, &e, &err);
+    enum status st = regex_whole(c->g->exprs, source, 0, &e, &err);
     if (st != ST_OK) return refuse(c, "", "%s", err.text);
     c->g->root = rules_read(&c->g->rules, e, RULE_END);
     return ST_OK;

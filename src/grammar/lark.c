@@ -65,7 +65,8 @@ static bool is_terminal_name(struct str name) {
 static enum status add_regex(struct ebnf_reader *r, struct str pattern, bool fold, node_id *out) {
     struct err err = {0};
     expr_id e = EXPR_NONE;
-    if (regex_whole(r->e.c->g->exprs, pattern, fold, &e, &err) != ST_OK)
+    const uint32_t flags = REGEX_NO_LOOK | (fold ? REGEX_FOLD_CASE : 0);
+    if (regex_whole(r->e.c->g->exprs, pattern, flags, &e, &err) != ST_OK)
         return ebnf_refuse(&r->e, r->line, "%s", err.text);
     *out = ebnf_expr(&r->e, e);
     return ST_OK;

@@ -24,7 +24,7 @@ struct reader {
     struct str source;
     size_t at;
     enum spelling spelling;
-    bool fold_case;
+    bool fold_case, no_look;
     uint32_t depth;
     struct err *err;
 };
@@ -365,6 +365,7 @@ static enum status take_looks(struct reader *r, bool at_start, uint32_t place, s
     while (r->depth == 0) {
         bool negated = take(r, "(?!");
         if (!negated && !take(r, "(?=")) break;
+        if (r->no_look) return bad(r, "look-ahead is not supported here");
         if (l->count == LOOKS_MAX) return bad(r, "too much look-ahead");
         l->places[l->count] = place;
         TRY(take_look(r, at_start, negated, &l->exprs[l->count]));
@@ -440,10 +441,14 @@ static enum status read_all(struct reader *r, struct part *out) {
     return r->at == r->source.len ? ST_OK : bad(r, "a parenthesis that was not opened");
 }
 
-enum status regex_whole(struct expr_pool *p, struct str source, bool fold_case, expr_id *out,
+enum status regex_whole(struct expr_pool *p, struct str source, uint32_t flags, expr_id *out,
                         struct err *err) {
-    struct reader r = {
-        .pool = p, .source = source, .spelling = SPELL_UTF8, .fold_case = fold_case, .err = err};
+    struct reader r = {.pool = p,
+                       .source = source,
+                       .spelling = SPELL_UTF8,
+                       .fold_case = flags & REGEX_FOLD_CASE,
+                       .no_look = flags & REGEX_NO_LOOK,
+                       .err = err};
     struct part all;
     TRY(read_all(&r, &all));
     *out = all.expr;

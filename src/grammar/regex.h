@@ -13,8 +13,13 @@
 #include "grammar/chars.h"
 #include "grammar/expr.h"
 
+enum regex_flag {
+    REGEX_FOLD_CASE = 1, /* letters of ASCII in both cases */
+    REGEX_NO_LOOK = 2,   /* refuse look-ahead: what follows the text is not known */
+};
+
 /* Texts that match as a whole. ^ and $ may stand at the ends only. */
-enum status regex_whole(struct expr_pool *p, struct str source, bool fold_case, expr_id *out,
+enum status regex_whole(struct expr_pool *p, struct str source, uint32_t flags, expr_id *out,
                         struct err *err);
 
 /* JSON strings, with their quotes, in whose text the expression is found somewhere. */
