@@ -63,6 +63,10 @@ static const struct flag flags[] = {
      .kind = FLAG_TEXT,
      .value = "FILE",
      .help = "The answer is a text of the grammar in FILE: GBNF, or Lark's notation."},
+    {.name = "forced-text",
+     .kind = FLAG_BOOL,
+     .help = "With --schema, --regex or --grammar: append text that cannot be otherwise without "
+             "computing its tokens one by one. Not with --json or --hash-logits."},
     {.name = "ignore-eos",
      .kind = FLAG_BOOL,
      .help = "Continue after the model's end-of-text tokens."},
@@ -220,6 +224,7 @@ static struct request_spec spec_of(struct job *j) {
         .on_logits = j->hash ? hash_logits : NULL,
         .logits_ctx = j,
         .grammar = j->grammar,
+        .forces_text = args_on(j->args, "forced-text"),
     };
     spec.sample.top_logprobs = (uint32_t)args_int(j->args, "logprobs");
     return spec;

@@ -141,6 +141,7 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
                               .ends = r->ends,
                               .end_count = r->end_count,
                               .has_grammar = r->grammar != NULL,
+                              .forces_text = r->forces_text,
                               .logprobs = c->logprobs,
                               .tops = c->tops,
                               .on_logits = r->on_logits,

@@ -82,7 +82,8 @@ struct engine_stats {
     struct sched_stats sched; /* running, preempted, hits of the prefix cache in tokens, ... */
     uint64_t step_tokens; /* computed, by all steps; rows that failed or were dropped excluded */
     uint64_t step_sizes[ENGINE_STEP_SIZES]; /* steps of 1 token, up to 2, 4, ... 2^14, and more */
-    uint64_t prompt_tokens; /* of step_tokens; those recomputed after a preemption count again */
+    uint64_t prompt_tokens; /* of step_tokens; those recomputed after a preemption count again, and
+                               text that a grammar forces counts, too */
     uint64_t answer_tokens; /* sampled */
     uint64_t submitted;     /* requests that engine_submit took */
     uint64_t refused;       /* choices of them that the scheduler refused */

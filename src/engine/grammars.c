@@ -150,9 +150,11 @@ void answer_grammar_unref(struct answer_grammar *g) {
     mem_free(g);
 }
 
-void answer_grammar_apply(const struct answer_grammar *g, struct sample_params *out) {
+void answer_grammar_apply(const struct answer_grammar *g, bool forces_text,
+                          struct sample_params *out) {
     out->grammar = g->lease.grammar;
     out->vocabulary = g->all->vocabulary;
+    if (forces_text) out->forces_with = g->all->options.tokenizer;
 }
 
 void answer_grammar_explain(const struct answer_grammar *g, struct err *err) {

@@ -26,7 +26,7 @@ struct sample_params;
 struct tokenizer;
 
 struct grammars_options {
-    const struct tokenizer *tokenizer; /* outlives the last grammars_compile */
+    const struct tokenizer *tokenizer; /* outlives the last grammars_compile and forced text */
     const struct str *tokens; /* [vocab] their bytes, instead of a tokenizer; as long-lived */
     uint32_t vocab;           /* of the model; at least the tokenizer's */
     int64_t time_us;          /* of compiling one; 0: as in grammar/grammar.h */
@@ -54,8 +54,9 @@ enum status grammars_compile(struct grammars *all, const struct grammar_source *
 void answer_grammar_ref(struct answer_grammar *g);
 void answer_grammar_unref(struct answer_grammar *g); /* NULL is fine */
 
-/* Set the grammar of a sampler to be. */
-void answer_grammar_apply(const struct answer_grammar *g, struct sample_params *out);
+/* Set the grammar of a sampler to be, and whether it forces text. */
+void answer_grammar_apply(const struct answer_grammar *g, bool forces_text,
+                          struct sample_params *out);
 
 /* Why no token could be sampled. */
 void answer_grammar_explain(const struct answer_grammar *g, struct err *err);

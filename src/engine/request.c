@@ -90,7 +90,8 @@ static enum status make_sampler(struct choice *c, const struct request_spec *spe
     sample.min_tokens = spec->min_tokens;
     sample.ends = c->request->ends;
     sample.end_count = c->request->end_count;
-    if (c->request->grammar) answer_grammar_apply(c->request->grammar, &sample);
+    if (c->request->grammar)
+        answer_grammar_apply(c->request->grammar, c->request->forces_text, &sample);
     TRY(sampler_create(&sample, &bounds, &c->sampler, err));
     for (uint32_t i = 0; i < spec->prompt_tokens; i++) sampler_accept(c->sampler, spec->prompt[i]);
     sampler_begin_answer(c->sampler);
@@ -159,6 +160,7 @@ static enum status fill_request(struct request *r, const struct request_spec *sp
     r->logits_ctx = spec->logits_ctx;
     r->grammar = spec->grammar;
     if (r->grammar) answer_grammar_ref(r->grammar);
+    r->forces_text = spec->grammar && spec->forces_text && !spec->want_logprobs && !spec->on_logits;
     TRY(fill_ends(r, spec, bounds, err));
     TRY(make_prompt_room(r, spec, err));
     for (uint32_t i = 0; i < r->n; i++) {

@@ -45,6 +45,8 @@ struct request_spec {
     void *logits_ctx;
     struct answer_grammar *grammar; /* NULL, or what the answer may be; the request has its own
                                        reference (engine/grammars.h) */
+    bool forces_text; /* text that the grammar forces is appended without being sampled; not with
+                         log-probabilities or a logits tap */
     uint32_t tenant;
     bool has_share;         /* there are other tenants: this one must not take everything */
     struct str cache_salt;  /* its requests share prefixes only with those of the same salt */
@@ -103,6 +105,7 @@ struct request {
     struct sample_result *prompt_tops;
     bool is_prompt_only;            /* no token of an answer is shown */
     struct answer_grammar *grammar; /* a reference; NULL: none */
+    bool forces_text;
     logits_tap_fn *on_logits;
     void *logits_ctx;
     void *user;

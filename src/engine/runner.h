@@ -27,6 +27,7 @@ struct runner_seq {
     const int32_t *ends; /* the tokens that end it */
     uint32_t end_count;
     bool has_grammar;               /* the sequence also ends where sampler_is_over says so */
+    bool forces_text;               /* what sampler_forced gives follows a sampled token */
     struct token_logprob *logprobs; /* one per generated token; NULL: not wanted */
     struct sample_result *tops;     /* the same with the most likely; NULL: not wanted */
     struct token_logprob *prompt_logprobs; /* one per prompt token but the first; NULL likewise */

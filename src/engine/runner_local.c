@@ -23,12 +23,14 @@ enum {
     WIDE_TOKENS = 64,     /* in a slice of a wide row, at least, where steps are that large */
     EDITS_PER_SEQ = 1024, /* logit edits in one step, for each sequence that it may have */
     UNDER_WAY_MAX = 2,    /* plans, and steps: the largest depth and one */
+    FORCED_MAX = 64,      /* tokens of forced text that one sampled token may bring */
 };
 
 /* A sequence, and how many of its tokens its sampler has accepted. */
 struct local_seq {
     struct runner_seq info; /* sampler NULL: not begun, or ended */
     uint32_t known;
+    int32_t forced[FORCED_MAX]; /* of the last result */
 };
 
 /* The row of the plan and the position that an output belongs to. */
@@ -85,6 +87,15 @@ static void local_end(void *self, seq_idx seq) {
 
 /* ---- results ---- */
 
+/* Text that the grammar forces follows the token that was sampled. */
+static void take_forced(struct local_seq *seq, struct row_result *out) {
+    struct sampler *sampler = seq->info.sampler;
+    out->forced = seq->forced;
+    out->forced_count = sampler_forced(sampler, seq->forced, FORCED_MAX);
+    for (uint32_t i = 0; i < out->forced_count; i++) sampler_accept(sampler, seq->forced[i]);
+    seq->known += out->forced_count;
+}
+
 /* A token was sampled for position `pos`. */
 static void take_token(struct local_seq *seq, uint32_t pos, const struct sample_result *sample,
                        struct row_result *out) {
@@ -95,8 +106,10 @@ static void take_token(struct local_seq *seq, uint32_t pos, const struct sample_
     if (info->logprobs) info->logprobs[answered] = sample->chosen;
     if (info->tops) info->tops[answered] = *sample;
     out->token = sample->chosen.token;
-    out->is_end = runner_is_among(info->ends, info->end_count, out->token) ||
-                  (info->has_grammar && sampler_is_over(info->sampler));
+    out->is_end = runner_is_among(info->ends, info->end_count, out->token);
+    if (!info->has_grammar || out->is_end) return;
+    if (info->forces_text) take_forced(seq, out);
+    out->is_end = sampler_is_over(info->sampler);
 }
 
 /* The logits of position p give the log-probability of the token at p + 1. */

@@ -60,6 +60,8 @@ struct logit_proc {
     void (*begin_answer)(void *self);
     /* Optional: the answer is whole, and no token may follow. */
     bool (*is_over)(const void *self);
+    /* Optional: as sampler_forced. */
+    uint32_t (*forced)(const void *self, int32_t *out, uint32_t max);
 
     enum status (*fork)(const void *self, void **out);
     void (*destroy)(void *self);

@@ -12,6 +12,9 @@
 #include "grammar/grammar.h"
 #include "sample/logit_proc.h"
 #include "sample/sampler.h"
+#include "text/tokenizer.h"
+
+enum { FORCED_BYTES_MAX = 512 };
 
 /* is_dead: the text has ended, or the grammar's budget has. Nothing can follow. */
 struct position {
@@ -21,6 +24,7 @@ struct position {
 
 struct follower {
     const struct vocabulary *vocabulary;
+    const struct tokenizer *tokenizer; /* NULL: no text is forced */
     struct position now;
     bool in_answer;
     uint32_t past_count;                       /* that a rollback can go back to */
@@ -45,6 +49,7 @@ static enum status create(const struct sample_params *p, const struct sample_bou
     struct follower *f = create_with(p->ends, p->end_count);
     if (!f) return err_set(err, ST_NOMEM, "sampler: out of memory");
     f->vocabulary = p->vocabulary;
+    f->tokenizer = p->forces_with;
     f->now.at = matcher_init(p->grammar);
     *self = f;
     return ST_OK;
@@ -104,6 +109,41 @@ static bool is_over(const void *self) {
     return !f->now.is_dead && matcher_is_complete(&f->now.at) && !matcher_may_continue(&f->now.at);
 }
 
+/* How many of the tokens spell the beginning of `text`. A tokenizer that puts a blank before a text
+ * gives tokens of another one. */
+static uint32_t count_spelling(const struct follower *f, const struct tokens *ids,
+                               struct str text) {
+    uint32_t count = 0;
+    for (size_t at = 0; count < ids->count; count++) {
+        struct str bytes = vocabulary_token(f->vocabulary, (uint32_t)ids->ids[count]);
+        if (bytes.len == 0 || !str_starts(str_skip(text, at), bytes)) break;
+        at += bytes.len;
+    }
+    return count;
+}
+
+/* The last token is held back unless the text ends with it: together with what follows it may
+ * become another one. */
+static uint32_t forced(const void *self, int32_t *out, uint32_t max) {
+    const struct follower *f = self;
+    char bytes[FORCED_BYTES_MAX];
+    if (!f->tokenizer || f->now.is_dead) return 0;
+    const struct str text = {bytes, matcher_forced(&f->now.at, bytes, sizeof(bytes))};
+    struct matcher after = f->now.at;
+    if (text.len < 2 || !matcher_accept(&after, text, NULL)) return 0;
+    bool is_last = matcher_is_complete(&after) && !matcher_may_continue(&after);
+    struct tokens ids = {0};
+    const struct encode_options options = {.plain_special = true};
+    uint32_t count = 0;
+    if (tokenizer_encode(f->tokenizer, text, options, &ids) == ST_OK)
+        count = count_spelling(f, &ids, text);
+    if (count > 0 && !(is_last && count == ids.count)) count--;
+    if (count > max) count = max;
+    if (count > 0) memcpy(out, ids.ids, count * sizeof(*out));
+    tokens_deinit(&ids);
+    return count;
+}
+
 static enum status fork_follower(const void *self, void **out) {
     const struct follower *from = self;
     struct follower *f = create_with(from->ends, from->end_count);
@@ -123,6 +163,7 @@ const struct logit_proc logit_proc_grammar = {
     .rollback = rollback,
     .begin_answer = begin_answer,
     .is_over = is_over,
+    .forced = forced,
     .fork = fork_follower,
     .destroy = mem_free,
 };

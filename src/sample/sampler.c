@@ -127,6 +127,12 @@ bool sampler_is_over(const struct sampler *s) {
     return false;
 }
 
+uint32_t sampler_forced(const struct sampler *s, int32_t *out, uint32_t max) {
+    for (uint32_t i = 0; i < s->proc_count; i++)
+        if (s->procs[i].kind->forced) return s->procs[i].kind->forced(s->procs[i].self, out, max);
+    return 0;
+}
+
 void sampler_rollback(struct sampler *s, uint32_t count) {
     CHECK(count <= SAMPLE_ROLLBACK_MAX);
     for (uint32_t i = 0; i < s->proc_count; i++)

@@ -26,6 +26,7 @@
 
 struct grammar;    /* grammar/grammar.h */
 struct sampler;    /* opaque */
+struct tokenizer;  /* text/tokenizer.h */
 struct vocabulary; /* grammar/grammar.h */
 
 enum { LOGIT_BIAS_MAX = 1024, PENALTY_WINDOW_MAX = SAMPLE_PENALTY_WINDOW(SAMPLE_MOST_OF) };
@@ -64,6 +65,8 @@ struct sample_params {
      * outlive the sampler. A draw is never described with its token pending. */
     struct grammar *grammar;
     const struct vocabulary *vocabulary; /* of bounds.vocab tokens */
+    const struct tokenizer
+        *forces_with; /* whose tokens sampler_forced gives; NULL: it gives none */
 };
 
 /* How large things can become for one sequence. */
@@ -92,6 +95,11 @@ void sampler_begin_answer(struct sampler *s);
 
 /* The answer is whole, and its grammar allows no further token; false without a grammar. */
 bool sampler_is_over(const struct sampler *s);
+
+/* Up to `max` tokens of the text that must follow, because the grammar allows no other; they are
+ * not accepted yet. They depend on the text that was accepted and on nothing else. Returns how
+ * many; 0 without a grammar. It may allocate. */
+uint32_t sampler_forced(const struct sampler *s, int32_t *out, uint32_t max);
 
 /* Forget the last `count` accepted tokens: at most SAMPLE_ROLLBACK_MAX, and none from before
  * begin_answer, create or the last rollback. */

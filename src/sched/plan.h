@@ -106,9 +106,11 @@ void plan_clear(struct plan *p); /* no rows, no moves */
 
 /* One per row of the plan, in its order. */
 struct row_result {
-    bool failed;   /* the row's logits are unusable: the sequence ends with FINISH_ERROR */
-    bool is_end;   /* the sampled token is an end token */
-    int32_t token; /* if the row samples; appended, also if it is an end token */
+    bool failed;           /* the row's logits are unusable: the sequence ends with FINISH_ERROR */
+    bool is_end;           /* the sequence ends with its new tokens */
+    int32_t token;         /* if the row samples; appended, also if it is an end token */
+    const int32_t *forced; /* tokens that follow it without being sampled; valid like the result */
+    uint32_t forced_count;
 };
 
 struct step_result {

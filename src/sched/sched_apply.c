@@ -4,6 +4,8 @@
  */
 #include "sched/sched_int.h"
 
+#include <string.h>
+
 /* ---- statistics ---- */
 
 /* Token positions of a sequence's last block that hold no token. */
@@ -77,13 +79,21 @@ static void advance(struct sched *s, const struct plan_row *row) {
     CHECK(seq->computed == row->first + row->count);
 }
 
-/* Store the sampled token; returns the finish reason if the sequence ends with it. */
+/* Store the sampled token and those that it forces; returns the finish reason if the sequence ends
+ * with them. Forced tokens are computed like a prompt. */
 static enum finish_reason append(struct sched_seq *seq, const struct row_result *result,
                                  int64_t now_us) {
     CHECK(seq->total - 1 == seq->computed);
     if (seq->computed == seq->prompt_tokens) seq->first_token_us = now_us;
     seq->tokens[seq->computed] = result->token;
     seq->last_token_us = now_us;
+    uint32_t room = seq->total_max - seq->total;
+    if (result->forced_count > 0) {
+        uint32_t count = result->forced_count < room ? result->forced_count : room;
+        memcpy(seq->tokens + seq->total, result->forced, count * sizeof(seq->tokens[0]));
+        seq->total += count;
+    }
+    if (result->forced_count > room) return FINISH_LENGTH;
     if (result->is_end) return FINISH_STOP;
     return seq->total == seq->total_max ? FINISH_LENGTH : FINISH_NONE;
 }
@@ -133,7 +143,9 @@ static void apply_row(struct sched *s, struct plan_row *row, const struct row_re
     kv_seq_commit(s->kv, seq->kv, seq->tokens, seq->computed);
     enum finish_reason finish = FINISH_NONE;
     if (row->samples) finish = append(seq, result, now_us);
-    if (s->slots[row->seq].is_prefilling) sched_update_phase(s, row->seq); /* a decode stays one */
+    /* A decode stays one, unless tokens were forced. */
+    if (s->slots[row->seq].is_prefilling || result->forced_count > 0)
+        sched_update_phase(s, row->seq);
     if (s->policy->on_step && s->policy->on_step(s->state, seq, row->count, &s->view))
         sched_rekey(s, row->seq);
     if (s->slots[row->seq].child_first != SEQ_NONE && seq->computed >= seq->prompt_tokens)

@@ -86,6 +86,7 @@ static struct request_spec spec_of(const struct generation *gen, const struct to
                                 .want_logprobs = q->logprobs,
                                 .want_prompt_logprobs = q->prompt_logprobs,
                                 .grammar = gen->grammar,
+                                .forces_text = gen->model->forces_text,
                                 .cache_salt = q->cache_salt,
                                 .tenant = gen->key ? gen->key->tenant : 0,
                                 .has_share = keys_has_others(gen->all->options.keys, gen->key),

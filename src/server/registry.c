@@ -253,6 +253,7 @@ static void fill_served(struct registry *r, struct model_parts *p) {
     m->chat_missing = p->chat_err;
     m->engine = p->service.engine;
     m->grammars = p->service.grammars;
+    m->forces_text = r->settings->forced_text;
     m->embedder = p->embedder;
     if (!m->is_encoder) choose_tools(r, m);
     m->file_bytes = bytes_of(p, m->loaded->file);

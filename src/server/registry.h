@@ -61,6 +61,7 @@ struct served_model {
     struct engine *engine;     /* NULL: an encoder */
     struct embedder *embedder; /* NULL: it gives no embeddings */
     struct grammars *grammars; /* NULL: its answers cannot have a grammar */
+    bool forces_text;          /* of answers that have one */
     const struct loaded_model *loaded;
     struct knobs knobs; /* of the engine, at its start */
     struct start_part {

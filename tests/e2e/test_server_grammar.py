@@ -139,6 +139,20 @@ def test_refusals_say_where_and_why(client, fields, param, words):
     assert ask(client, extra_body={"regex": "still[0-9]"}).message.content[:5] == "still"
 
 
+def test_forced_text_keeps_to_the_schema(tmp_path):
+    ada = scripted_model(tmp_path / "ada", PIECES)
+    with Server(ada, "--kv-memory", "64M", "--forced-text") as server:
+        body = {"messages": QUESTION, "temperature": 0, "max_tokens": 200, "response_format": {
+            "type": "json_schema", "json_schema": {"name": "x", "schema": BOUNDED}}}
+        choice = server.post("/v1/chat/completions", body).json["choices"][0]
+        assert choice["finish_reason"] == "stop"
+        jsonschema.validate(json.loads(choice["message"]["content"]), BOUNDED)
+        wanted = {"const": {"a long key of an object": ["a long text", True]}}
+        body["response_format"]["json_schema"]["schema"] = wanted
+        choice = server.post("/v1/chat/completions", body).json["choices"][0]
+        assert json.loads(choice["message"]["content"]) == wanted["const"]
+
+
 def test_langchain(server):
     chat = pytest.importorskip("langchain_openai").ChatOpenAI(
         base_url=server.url + "/v1", api_key="any", model="ada", temperature=0, max_retries=0)

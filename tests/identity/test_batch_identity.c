@@ -92,7 +92,7 @@ static void solo_answer(struct forward *e, const struct test_request *t, struct 
     memcpy(ids, t->prompt, t->prompt_tokens * sizeof(ids[0]));
     const struct sample_bounds bounds = {last.vocab, t->prompt_tokens + t->max_tokens};
     struct sample_params params = t->sample;
-    if (t->grammar) answer_grammar_apply(t->grammar, &params);
+    if (t->grammar) answer_grammar_apply(t->grammar, false, &params);
     assert_int_equal(sampler_create(&params, &bounds, &sampler, &err), ST_OK);
     assert_int_equal(row_sampler_create(last.vocab, &row_sampler), ST_OK);
     for (uint32_t i = 0; i < t->prompt_tokens; i++) sampler_accept(sampler, ids[i]);

@@ -25,16 +25,19 @@ struct rig {
     uint32_t count;
 };
 
-static void rig_open(struct rig *r, const char *device) {
+static void rig_open_with(struct rig *r, const char *device, uint32_t kv_blocks) {
     struct err err = {{0}};
     struct service_options o = {.knobs = knobs_default(), .device = device, .ctx_tokens = 128};
     o.knobs.max_seqs = REQUESTS;
+    if (kv_blocks > 0) o.knobs.kv_blocks = kv_blocks;
     o.knobs.threads = 1;
     *r = (struct rig){.count = 0};
     if (service_open(&r->s, TEST_SOURCE_DIR "/golden/models/llama", &o, &err) != ST_OK)
         fail_msg("%s", err.text);
     assert_non_null(r->s.grammars);
 }
+
+static void rig_open(struct rig *r, const char *device) { rig_open_with(r, device, 0); }
 
 static void rig_close(struct rig *r) {
     for (struct choice *c; (c = engine_next(r->s.engine, 0));) request_unref(c->request);
@@ -241,6 +244,72 @@ static void test_a_bias_that_forbids_every_way_on_is_explained(void **state) {
     rig_close(&r);
 }
 
+#define KEYS                                                                                       \
+    "{\"type\":\"object\",\"properties\":{\"the name of the "                                      \
+    "person\":{\"enum\":[\"Ada\",\"Bob\"]},"                                                       \
+    "\"a long word here\":{\"type\":\"boolean\"}},\"required\":[\"the name of the person\",\"a "   \
+    "long word here\"],\"additionalProperties\":false}"
+
+/* Request 0 to REQUESTS - 1 with a schema of long keys; returns the steps that it took. */
+static uint64_t run_keys(struct rig *r, bool forces_text, char texts[REQUESTS][TEXT_MAX]) {
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        struct request_spec spec = spec_of(i);
+        spec.max_tokens = i == 7 ? 12 : 100; /* one is cut in the middle of forced text */
+        spec.forces_text = forces_text;
+        submit_with(r, GRAMMAR_SCHEMA, KEYS, spec);
+    }
+    run(r);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        const struct request *q = r->requests[i];
+        text_of(r, &q->choices[0], texts[i]);
+        assert_int_equal(finish_of(q, 0), i == 7 ? FINISH_LENGTH : FINISH_STOP);
+        assert_int_equal(q->choices[0].ready <= q->choices[0].total_max, 1);
+        if (i == 7) assert_int_equal(q->choices[0].ready, q->choices[0].total_max);
+        assert_fits(texts[i], GRAMMAR_SCHEMA, KEYS, i != 7);
+    }
+    return engine_liveness(r->s.engine).steps;
+}
+
+static void test_forced_text_takes_fewer_steps_and_no_other_answers_in_a_batch(void **state) {
+    (void)state;
+    static char plain[REQUESTS][TEXT_MAX], forced[REQUESTS][TEXT_MAX], other[REQUESTS][TEXT_MAX];
+    struct rig r;
+    rig_open(&r, "cpu");
+    uint64_t plain_steps = run_keys(&r, false, plain);
+    rig_close(&r);
+    rig_open(&r, "cpu");
+    uint64_t forced_steps = run_keys(&r, true, forced);
+    rig_close(&r);
+    assert_true(forced_steps * 2 < plain_steps);
+    rig_open(&r, "delayed:depth=1,jitter=50");
+    run_keys(&r, true, other);
+    rig_close(&r);
+    assert_memory_equal(forced, other, sizeof(forced));
+    rig_open_with(&r, "cpu", 16); /* all of them do not fit */
+    run_keys(&r, true, other);
+    uint32_t preempted = 0;
+    for (uint32_t i = 0; i < REQUESTS; i++) preempted += r.requests[i]->choices[0].preempt_count;
+    assert_true(preempted > 0);
+    rig_close(&r);
+    assert_memory_equal(forced, other, sizeof(forced));
+}
+
+static void test_nothing_is_forced_where_log_probabilities_are_wanted(void **state) {
+    (void)state;
+    struct rig r;
+    rig_open(&r, "cpu");
+    struct request_spec spec = spec_of(1);
+    spec.max_tokens = 100;
+    spec.want_logprobs = spec.forces_text = true;
+    struct request *q = submit_with(&r, GRAMMAR_CHOICE, "[\"the only answer\"]", spec);
+    assert_false(q->forces_text);
+    run(&r);
+    const struct choice *c = &q->choices[0];
+    for (uint32_t i = c->prompt_tokens; i < c->ready; i++)
+        assert_int_equal(c->logprobs[i - c->prompt_tokens].token, c->tokens[i]);
+    rig_close(&r);
+}
+
 static void expect_refusal(struct rig *r, enum grammar_kind kind, const char *text,
                            const char *path, const char *word) {
     const struct grammar_source source = {.kind = kind, .text = str_of(text)};
@@ -281,6 +350,8 @@ int main(void) {
         cmocka_unit_test(test_a_text_that_nothing_follows_ends_the_answer),
         cmocka_unit_test(test_an_answer_that_is_cut_says_length),
         cmocka_unit_test(test_a_bias_that_forbids_every_way_on_is_explained),
+        cmocka_unit_test(test_forced_text_takes_fewer_steps_and_no_other_answers_in_a_batch),
+        cmocka_unit_test(test_nothing_is_forced_where_log_probabilities_are_wanted),
         cmocka_unit_test(test_refusals_have_a_place_and_a_sentence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,6 +71,7 @@ static void submit_some(struct world *w) {
     if (in.end_after == in.max_tokens) in.end_after = 0;
     in.tenant = draw(w, 1, 3);
     in.has_share = w->options.knobs.queue_max % 2 == 0; /* half of the worlds */
+    in.waits_for_token = in.is_forced = chance(w, 30);  /* it has a grammar */
     in.urgency.priority = (int32_t)draw(w, 0, 2);
     if (chance(w, 20)) in.urgency.expires_us = w->now_us + draw(w, 1, 60000);
     if (chance(w, 30)) in.urgency.ttft_target_us = draw(w, 1, 60000);
@@ -149,7 +150,8 @@ static void walk_step_ahead(struct world *w) {
     world_finish_oldest(w, next);
 }
 
-static void walk(const struct sched_policy *policy, uint64_t seed, uint32_t depth) {
+/* Returns how many tokens were forced. */
+static uint32_t walk(const struct sched_policy *policy, uint64_t seed, uint32_t depth) {
     struct world w;
     struct rng rng = {.seed = seed};
     struct sched_options o = draw_options(&rng, policy);
@@ -174,18 +176,24 @@ static void walk(const struct sched_policy *policy, uint64_t seed, uint32_t dept
     assert_int_equal(kv.spilled_blocks, 0);
     assert_int_equal(sched_stats(w.s).finished, w.request_count);
     world_close(&w);
+    return w.forced_tokens;
+}
+
+static void walk_all(uint32_t depth) {
+    uint32_t forced = 0;
+    for (const struct sched_policy *const *p = sched_policies; *p; p++)
+        for (uint64_t seed = 1; seed <= SEEDS_PER_POLICY; seed++) forced += walk(*p, seed, depth);
+    assert_true(forced > 1000);
 }
 
 static void test_random_walks_of_every_policy_keep_all_invariants(void **state) {
     (void)state;
-    for (const struct sched_policy *const *p = sched_policies; *p; p++)
-        for (uint64_t seed = 1; seed <= SEEDS_PER_POLICY; seed++) walk(*p, seed, 0);
+    walk_all(0);
 }
 
 static void test_random_walks_with_plans_made_ahead_keep_all_invariants(void **state) {
     (void)state;
-    for (const struct sched_policy *const *p = sched_policies; *p; p++)
-        for (uint64_t seed = 1; seed <= SEEDS_PER_POLICY; seed++) walk(*p, seed, 1);
+    walk_all(1);
 }
 
 int main(void) {

@@ -24,7 +24,7 @@
 #include "base/rng.h"
 #include "sched/sched.h"
 
-enum { WORLD_REQUESTS = 4096, WORLD_VOCAB = 1000 };
+enum { WORLD_REQUESTS = 4096, WORLD_VOCAB = 1000, WORLD_FORCED = 6, WORLD_ROWS = 1024 };
 
 struct world_request {
     uint64_t request;
@@ -33,6 +33,7 @@ struct world_request {
     uint32_t prompt_tokens, total_max, end_at; /* end_at: total at which it ends by itself */
     uint64_t salt;
     bool is_live, is_cancelled;
+    bool is_forced;        /* forced tokens follow the sampled ones */
     uint32_t events_total; /* of the last event */
     enum finish_reason finish;
     struct sched_event last;
@@ -47,7 +48,9 @@ struct world {
     struct plan *oldest; /* with depth 1: the plan under way; NULL: none is */
     bool is_draining;    /* with depth 1: no plan before that is applied */
     struct row_result *results;
-    uint64_t *memory, *spill; /* [group][block][slot] */
+    int32_t forced[WORLD_ROWS][WORLD_FORCED]; /* of the results */
+    uint32_t forced_tokens;                   /* of all results */
+    uint64_t *memory, *spill;                 /* [group][block][slot] */
     struct world_request *requests;
     uint32_t request_count, live_count;
     int64_t now_us;
@@ -139,6 +142,21 @@ static inline void world_move(struct world *w, const struct kv_move *m) {
     memmove(to, from, bs * sizeof(*to));
 }
 
+/* Up to WORLD_FORCED tokens follow the sampled one, not past the end; `h` is of the text so far. */
+static inline void world_force(struct world *w, const struct world_request *r,
+                               const struct plan_row *row, uint64_t h, struct row_result *out) {
+    size_t place = (size_t)(out - w->results);
+    uint32_t left = r->end_at - (row->first + row->count + 1);
+    uint32_t wanted = row->samples && place < WORLD_ROWS ? (uint32_t)(h % (WORLD_FORCED + 1)) : 0;
+    for (; out->forced_count < wanted && out->forced_count < left; out->forced_count++) {
+        int32_t token = next_token(h, r->choice);
+        w->forced[place][out->forced_count] = token;
+        h = text_hash(h, token);
+    }
+    out->forced = w->forced[place];
+    w->forced_tokens += out->forced_count;
+}
+
 static inline void world_row(struct world *w, const struct plan_row *row, struct row_result *out) {
     const struct sched_seq *seq = sched_seq_at(w->s, row->seq);
     *out = (struct row_result){.token = -1};
@@ -161,7 +179,8 @@ static inline void world_row(struct world *w, const struct plan_row *row, struct
     }
     const struct world_request *r = world_find(w, seq->request, seq->choice);
     *out = (struct row_result){.token = next_token(h, seq->choice)};
-    out->is_end = end + 1 == r->end_at;
+    if (r->is_forced) world_force(w, r, row, text_hash(h, out->token), out);
+    out->is_end = end + 1 + out->forced_count == r->end_at;
     out->failed = w->failed_rows_every && rng_below(&w->rng, w->failed_rows_every) == 0;
 }
 
@@ -331,7 +350,7 @@ struct world_submit {
     uint64_t request;   /* 0: the next number */
     uint32_t choice, tenant;
     seq_idx parent;
-    bool is_fork, one_row_at_a_time, waits_for_token, has_share;
+    bool is_fork, one_row_at_a_time, waits_for_token, is_forced, has_share;
     struct urgency urgency;
 };
 
@@ -345,6 +364,7 @@ static inline enum status world_try_submit(struct world *w, struct world_submit 
                                 .total_max = in.prompt_tokens + in.max_tokens,
                                 .salt = in.tenant,
                                 .is_live = true,
+                                .is_forced = in.is_forced,
                                 .submitted_step = w->step};
     r->end_at = in.end_after ? in.prompt_tokens + in.end_after : UINT32_MAX;
     r->tokens = mem_zalloc_array(r->total_max + 1, sizeof(r->tokens[0]));
