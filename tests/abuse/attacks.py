@@ -267,6 +267,16 @@ async def ws_pings(target):
             await connection.send(ws_frame(b"12345678", 9) * 500)
 
 
+@attack("WebSocket floods", 20, only_keyed=True)
+async def ws_short_messages(target):
+    """A thousand refusals for each read of the server."""
+    messages = ws_frame(b'{"model":0}') * 3000
+    async with await target.connect() as connection:
+        await ws_open(target, connection)
+        for _ in range(200):
+            await connection.send(messages)
+
+
 @attack("bodies", 40, only_keyed=True)
 async def ws_long_messages(target):
     """Messages of almost 8 MiB, of which only a few bytes mean something."""

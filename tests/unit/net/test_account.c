@@ -484,6 +484,27 @@ static void test_http2_streams_are_refused_while_much_waits_on_their_connection(
     end(&r);
 }
 
+/* Also the short text of a refusal waits in memory if the client does not read it. */
+static void test_refusals_that_are_not_read_are_counted(void **state) {
+    (void)state;
+    enum { ASKED = 20 };
+    struct room r;
+    struct h2_client c;
+    const nghttp2_settings_entry shut = {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, 0};
+    begin(&r, &(struct http_limits){.body_bytes = 10});
+    assert_true(fake_connect(&r.peers[0]));
+    h2_client_init(&c, &r.peers[0], true);
+    assert_int_equal(nghttp2_submit_settings(c.session, 0, &shut, 1), 0);
+    for (int i = 0; i < ASKED; i++) h2_ask(&c, "POST", "/echo", "a body of more than ten bytes");
+    h2_pump(&c);
+    for (int i = 0; i < ASKED; i++) assert_int_equal(c.streams[i].status, 413);
+    assert_in_range(r.root.server->replies_bytes, ASKED * KILO, 2 * ASKED * KILO);
+    assert_int_equal(r.peers[0].conn->account->replies_bytes, r.root.server->replies_bytes);
+    conns_verify(r.root.server);
+    h2_client_deinit(&c);
+    end(&r);
+}
+
 static void test_many_http2_requests_let_others_pass(void **state) {
     (void)state;
     enum { ASKED = 90 };
@@ -615,6 +636,7 @@ int main(void) {
         cmocka_unit_test(test_all_replies_together_have_a_limit),
         cmocka_unit_test(test_over_the_limit_the_largest_of_the_largest_peer_is_closed),
         cmocka_unit_test(test_http2_streams_are_refused_while_much_waits_on_their_connection),
+        cmocka_unit_test(test_refusals_that_are_not_read_are_counted),
         cmocka_unit_test(test_many_http2_requests_let_others_pass),
         cmocka_unit_test(test_peers_have_their_turn_while_the_loop_is_late),
         cmocka_unit_test(test_a_document_is_sent_by_many_streams_without_a_copy),
