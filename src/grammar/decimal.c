@@ -6,6 +6,7 @@
  */
 #include "grammar/decimal.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +35,9 @@ static bool store_digits(const char *digits, size_t count, int64_t exponent, str
 static bool from_real(double v, struct decimal *out) {
     char text[64];
     int digits = 1;
-    do snprintf(text, sizeof(text), "%.*e", digits - 1, v < 0 ? -v : v);
-    while (strtod(text, NULL) != (v < 0 ? -v : v) && ++digits <= 17);
+    const double size = fabs(v); /* of -0.0, too */
+    do snprintf(text, sizeof(text), "%.*e", digits - 1, size);
+    while (strtod(text, NULL) != size && ++digits <= 17);
     char *e = strchr(text, 'e'), plain[32];
     size_t count = 0;
     if (!e) return false;

@@ -130,6 +130,8 @@ void expr_pool_destroy(struct expr_pool *p) {
 
 uint32_t expr_count(const struct expr_pool *p) { return p->count; }
 
+bool expr_has_failed(const struct expr_pool *p) { return p->budget->status != ST_OK; }
+
 bool expr_matches_empty(const struct expr_pool *p, expr_id e) { return p->exprs[e].matches_empty; }
 
 expr_id expr_bytes(struct expr_pool *p, const struct byte_set *set) {

@@ -42,6 +42,7 @@ void byte_set_add(struct byte_set *s, uint8_t low, uint8_t high); /* both includ
 struct expr_pool *expr_pool_create(struct budget *budget); /* NULL: the budget has failed */
 void expr_pool_destroy(struct expr_pool *p);               /* NULL is fine */
 uint32_t expr_count(const struct expr_pool *p);
+bool expr_has_failed(const struct expr_pool *p); /* its account has */
 
 /* Forget all known steps, and the expressions from number `first` on that neither map[number] != 0
  * nor a kept one needs. The others move to the front in their order; map[old] becomes the number

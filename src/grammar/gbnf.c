@@ -125,7 +125,7 @@ static enum status take_choice(struct ebnf_reader *r, bool nested, node_id *out)
         TRY(take_sequence(r, nested, &item));
         ebnf_append(&r->e, *out, last, item);
         last = item;
-    } while (reader_take(r, "|"));
+    } while (r->e.c->g->budget.status == ST_OK && reader_take(r, "|"));
     return ST_OK;
 }
 

@@ -403,6 +403,7 @@ static enum status take_sequence(struct reader *r, bool at_start, struct part *o
         struct part item;
         TRY(take_looks(r, at_start && out->has_begin, count, &looks));
         if (peek(r, 0) < 0 || peek(r, 0) == '|' || peek(r, 0) == ')') break;
+        if (expr_has_failed(r->pool)) return bad(r, "past the budget");
         size_t from = r->at;
         TRY(take_repeated(r, at_start, &item));
         TRY(append(r, out, item));
@@ -426,6 +427,7 @@ static enum status take_choice(struct reader *r, bool at_start, struct part *out
     TRY(take_sequence(r, at_start, out));
     while (take(r, "|")) {
         struct part more;
+        if (expr_has_failed(r->pool)) return bad(r, "past the budget");
         TRY(take_sequence(r, at_start, &more));
         out->expr = expr_or(r->pool, out->expr, more.expr);
         out->has_begin |= more.has_begin;
