@@ -166,7 +166,8 @@ static enum status check_prompt(const struct job *j, struct err *err) {
 
 static enum status compile_grammar(struct job *j, enum grammar_kind kind, struct str text,
                                    struct err *err) {
-    const struct grammar_source source = {.kind = kind, .text = text};
+    const struct grammar_source source = {
+        .kind = kind, .text = text, .max_tokens = (uint32_t)args_int(j->args, "max-tokens")};
     struct grammar_refusal why;
     enum status st = grammars_compile(j->service.grammars, &source, &j->grammar, &why);
     if (st == ST_OK) return ST_OK;

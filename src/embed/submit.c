@@ -137,7 +137,8 @@ static struct sample_params read_sampling(const struct jitney_request *in) {
 static enum status read_grammar(const struct submit_model *m, const struct jitney_request *in,
                                 struct answer_grammar **out, struct err *err) {
     const char *text = in->schema ? in->schema : in->regex ? in->regex : in->grammar;
-    struct grammar_source source = {.kind = GRAMMAR_SCHEMA, .text = str_of(text)};
+    struct grammar_source source = {
+        .kind = GRAMMAR_SCHEMA, .text = str_of(text), .max_tokens = in->max_tokens};
     struct grammar_refusal why;
     int given = !!in->schema + !!in->regex + !!in->grammar;
     if (given == 0) return ST_OK;

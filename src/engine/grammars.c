@@ -12,7 +12,10 @@
 #include "sample/sampler.h"
 #include "text/tokenizer.h"
 
-enum { TOKENS_BYTES_MAX = 1 << 28 }; /* of all tokens of a vocabulary */
+enum {
+    TOKENS_BYTES_MAX = 1 << 28, /* of all tokens of a vocabulary */
+    BEGINNING_BYTES_MAX = 256,  /* of a forced text whose tokens are counted */
+};
 
 struct grammars {
     struct grammars_options options;
@@ -103,6 +106,35 @@ enum grammar_kind grammar_notation(struct str text) {
     return GRAMMAR_LARK;
 }
 
+/* least[end]: the fewest tokens that spell `text` up to there. The last may go on past its end. */
+static void count_from(const struct vocabulary *v, struct str text, size_t at, uint32_t *least) {
+    for (uint32_t t = 0; t < vocabulary_count(v); t++) {
+        struct str token = vocabulary_token(v, t), rest = str_skip(text, at);
+        size_t len = token.len < rest.len ? token.len : rest.len;
+        if (len == 0 || memcmp(token.ptr, rest.ptr, len) != 0) continue;
+        if (least[at] + 1 < least[at + len]) least[at + len] = least[at] + 1;
+    }
+}
+
+/* Every token has at least a byte, so a short text needs no count. */
+static enum status check_length(const struct grammars *all, struct grammar *g, uint32_t max_tokens,
+                                struct grammar_refusal *why) {
+    char bytes[BEGINNING_BYTES_MAX];
+    uint32_t least[BEGINNING_BYTES_MAX + 1] = {0};
+    const struct matcher first = matcher_init(g);
+    const struct str text = {bytes, matcher_forced(&first, bytes, sizeof(bytes))};
+    if (max_tokens == 0 || text.len <= max_tokens) return ST_OK;
+    for (size_t i = 1; i <= text.len; i++) least[i] = UINT32_MAX;
+    for (size_t i = 0; i < text.len; i++)
+        if (least[i] < UINT32_MAX) count_from(all->vocabulary, text, i, least);
+    if (least[text.len] <= max_tokens) return ST_OK;
+    if (least[text.len] == UINT32_MAX)
+        return err_set(&why->err, ST_BAD, "the model has no tokens for the text that it demands");
+    return err_set(&why->err, ST_BAD,
+                   "every answer has at least %u tokens, and at most %u may be generated",
+                   least[text.len], max_tokens);
+}
+
 static enum status take(const struct grammars *all, const struct grammar_source *source,
                         struct grammar_lease *out, struct grammar_refusal *why) {
     const struct grammar_options options = {.kind = source->kind,
@@ -112,9 +144,11 @@ static enum status take(const struct grammars *all, const struct grammar_source 
                                             .cancelled = source->cancelled,
                                             .cancelled_ctx = source->cancelled_ctx};
     TRY(grammar_cache_take(all->cache, source->text, &options, all->vocabulary, out, why));
-    if (!grammar_is_empty(out->grammar)) return ST_OK;
-    grammar_cache_give(all->cache, out);
-    return err_set(&why->err, ST_BAD, "no text satisfies it");
+    enum status st = grammar_is_empty(out->grammar)
+                         ? err_set(&why->err, ST_BAD, "no text satisfies it")
+                         : check_length(all, out->grammar, source->max_tokens, why);
+    if (st != ST_OK) grammar_cache_give(all->cache, out);
+    return st;
 }
 
 enum status grammars_compile(struct grammars *all, const struct grammar_source *source,

@@ -38,6 +38,7 @@ void grammars_unref(struct grammars *all); /* NULL is fine */
 struct grammar_source {
     enum grammar_kind kind;
     struct str text;
+    uint32_t max_tokens;          /* of the answer, to see whether it can be whole; 0: any */
     bool whitespace;              /* as in struct grammar_options */
     bool (*cancelled)(void *ctx); /* the same */
     void *cancelled_ctx;
@@ -46,7 +47,8 @@ struct grammar_source {
 /* How a grammar of named rules is written: GBNF if it has "::=", else Lark. */
 enum grammar_kind grammar_notation(struct str text);
 
-/* May take as long as the limits allow. ST_BAD: the source is refused, or no text satisfies it.
+/* May take as long as the limits allow. ST_BAD: the source is refused, no text satisfies it, or the
+ * text that every answer begins with has more than max_tokens tokens.
  * ST_FULL: it passes the limits of the options. ST_CANCELLED, ST_NOMEM. `why` has the sentence. */
 enum status grammars_compile(struct grammars *all, const struct grammar_source *source,
                              struct answer_grammar **out, struct grammar_refusal *why);

@@ -172,6 +172,7 @@ static enum status compile_grammar(struct generation_work *w, struct api_error *
     const struct api_grammar *g = &gen->request.grammar;
     const struct grammar_source source = {.kind = g->kind,
                                           .text = buf_str(&g->source),
+                                          .max_tokens = gen->request.max_tokens,
                                           .cancelled = is_cancelled,
                                           .cancelled_ctx = w};
     struct grammar_refusal why;

@@ -321,6 +321,35 @@ static void expect_refusal(struct rig *r, enum grammar_kind kind, const char *te
     if (!strstr(why.err.text, word)) fail_msg("\"%s\" does not say %s", why.err.text, word);
 }
 
+static void test_an_answer_that_cannot_be_whole_is_refused(void **state) {
+    (void)state;
+    struct rig r;
+    rig_open(&r, "cpu");
+    struct grammar_source source = {.kind = GRAMMAR_SCHEMA,
+                                    .text = STR("{\"const\":{\"a long key\":\"a long text\"}}"),
+                                    .max_tokens = 2};
+    struct grammar_refusal why;
+    struct answer_grammar *g = NULL;
+    uint32_t least = 0;
+    for (; grammars_compile(r.s.grammars, &source, &g, &why) == ST_BAD; source.max_tokens++) {
+        assert_null(g);
+        assert_non_null(strstr(why.err.text, "tokens, and at most"));
+        least = source.max_tokens + 1;
+    }
+    assert_non_null(g);
+    assert_int_equal(source.max_tokens, least);
+    assert_true(least > 3 && least < 28); /* its text has 28 bytes */
+    struct request_spec spec = spec_of(1);
+    spec.grammar = g;
+    spec.max_tokens = 28;
+    struct request *q = submit(&r, &spec);
+    answer_grammar_unref(g);
+    run(&r);
+    assert_int_equal(finish_of(q, 0), FINISH_STOP);
+    assert_true(q->choices[0].ready - q->choices[0].prompt_tokens >= least);
+    rig_close(&r);
+}
+
 static bool always(void *ctx) {
     (void)ctx;
     return true;
@@ -352,6 +381,7 @@ int main(void) {
         cmocka_unit_test(test_a_bias_that_forbids_every_way_on_is_explained),
         cmocka_unit_test(test_forced_text_takes_fewer_steps_and_no_other_answers_in_a_batch),
         cmocka_unit_test(test_nothing_is_forced_where_log_probabilities_are_wanted),
+        cmocka_unit_test(test_an_answer_that_cannot_be_whole_is_refused),
         cmocka_unit_test(test_refusals_have_a_place_and_a_sentence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
