@@ -91,6 +91,14 @@ def test_a_deadline_ends_embeddings(server):
     assert embed(server, [TEXT], **{"x-jitney-deadline-ms": "soon"})[0].status == 400
 
 
+def test_a_client_cannot_extend_the_deadline_of_the_server():
+    """A microsecond has passed before the first text is computed."""
+    with Server(GOLDEN / "bert", "--request-timeout-s", "0.000001") as server:
+        for headers in ({}, {"x-jitney-deadline-ms": "60000"}):
+            reply = server.plain("POST", "/v1/embeddings", {"input": [[5, 6]]}, headers)
+            assert (reply.status, reply.error["code"]) == (504, "deadline_exceeded")
+
+
 def test_the_encoder_is_the_default_and_says_its_own_limits(tmp_path_factory):
     models = [tiny_model(tmp_path_factory), GOLDEN / "bert"]
     with Server(models) as server:

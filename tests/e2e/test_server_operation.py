@@ -477,6 +477,11 @@ def test_every_answer_names_its_request(model):
         assert wait_until(lambda: any("abc-123" in line for line in server.lines))
         odd = server.plain("GET", "/livez", headers={"x-request-id": "a b\tc"})
         assert " " not in odd.headers["x-request-id"]
+        for length, is_used in ((128, True), (129, False), (3000, False)):  # never a part of it
+            given = "x" * length
+            found = server.plain("GET", "/livez", headers={"x-request-id": given}).headers
+            assert (found["x-request-id"] == given) == is_used
+            assert is_used or "x" not in found["x-request-id"]
 
 
 def test_logs_are_lines_without_prompts(model):

@@ -253,6 +253,16 @@ static void test_pages_of_other_sites_are_refused_unless_allowed(void **state) {
     assert_int_equal(check(&w, host, PAIRS("origin", "null")), 403);
     assert_int_equal(check(&w, host, PAIRS("origin", "")), 403);
     assert_int_equal(check(&w, host, PAIRS("origin", "http://127.0.0.1:9999")), 403);
+    static const char *const near[] = {"http://127.0.0.1:8080.evil.example",
+                                       "http://127.0.0.1:80801",
+                                       "http://127.0.0.1:808",
+                                       "http://127.0.0.1",
+                                       "http://127.0.0.1:8080/",
+                                       "http://x127.0.0.1:8080",
+                                       "http:/127.0.0.1:8080",
+                                       "127.0.0.1:8080"};
+    for (size_t i = 0; i < sizeof(near) / sizeof(near[0]); i++)
+        assert_int_equal(check(&w, host, PAIRS("origin", near[i])), 403);
     assert_int_equal(check(&w, host, PAIRS("origin", "http://127.0.0.1:8080")), 0);
     assert_false(w.grant.is_allowed_origin);
     allow(&w, "cors-origin", "https://app.example");

@@ -173,6 +173,11 @@ static void test_every_field_that_is_held_is_counted(void **state) {
         read_request(bodies[i][0], buf_text(&fields), &r);
         if (api_request_bytes(&r) < LONG) fail_msg("%s: %s", bodies[i][0], bodies[i][1]);
         assert_in_range(api_request_bytes(&r), LONG, 2 * LONG + 8192);
+        const bool is_tool = strstr(bodies[i][1], "tools") || strstr(bodies[i][1], "instructions");
+        api_request_drop_messages(
+            &r); /* the prompt is made: it goes, what the answer needs stays */
+        if ((api_request_bytes(&r) >= LONG) != is_tool)
+            fail_msg("%s: %s", bodies[i][0], bodies[i][1]);
         api_request_deinit(&r);
         buf_deinit(&fields);
     }

@@ -61,6 +61,33 @@ static void test_logfmt_quotes_values_with_special_characters(void **state) {
     close(ends[1]);
 }
 
+/* A client chooses some values: none may look like another field, another line or a quote. */
+static void test_a_value_of_any_bytes_is_one_field(void **state) {
+    (void)state;
+    for (int byte = 0; byte < 256; byte++) {
+        const char value[] = {'a', (char)byte, 'b', '=', 'c'};
+        const bool is_plain =
+            byte > ' ' && byte < 0x7f && byte != '"' && byte != '=' && byte != '\\';
+        for (size_t len = 3; len <= 5; len += 2) { /* "a?b" and "a?b=c" */
+            int ends[2];
+            assert_int_equal(pipe(ends), 0);
+            struct log *log = log_on(ends[1], "logfmt", "info");
+            const struct log_field field = log_text("x", (struct str){value, len});
+            log_line(log, LOG_INFO, "e", &field, 1);
+            char *text = read_all(ends[0]);
+            const char *at = strstr(text, " event=e x=");
+            assert_non_null(at);
+            assert_int_equal(strcspn(text, "\n"), strlen(text) - 1);
+            const bool is_quoted = at[11] == '"' && text[strlen(text) - 2] == '"';
+            assert_int_equal(is_quoted, !is_plain || len == 5);
+            free(text);
+            log_destroy(log);
+            close(ends[0]);
+            close(ends[1]);
+        }
+    }
+}
+
 static void test_json_lines_are_json(void **state) {
     (void)state;
     int ends[2];
@@ -242,6 +269,7 @@ static void test_a_log_whose_reader_has_closed_does_no_harm(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logfmt_quotes_values_with_special_characters),
+        cmocka_unit_test(test_a_value_of_any_bytes_is_one_field),
         cmocka_unit_test(test_json_lines_are_json),
         cmocka_unit_test(test_the_level_decides_what_is_written_and_may_change),
         cmocka_unit_test(test_a_full_pipe_drops_lines_and_reports_how_many),

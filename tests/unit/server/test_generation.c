@@ -616,6 +616,30 @@ static void test_a_log_that_grows_over_the_memory_fails_its_generation(void **st
     rig_close(&g);
 }
 
+/* Looked at whenever a step may have added to it. */
+static void test_what_is_charged_grows_with_the_log(void **state) {
+    (void)state;
+    enum { LOG_BYTES = 50000, PASSES = 1000000 };
+    struct rig g;
+    struct received h;
+    rig_open(&g, &(struct rig_options){.step_us = 100});
+    received_init(&h);
+    struct generation *r = generation_make(&g,
+                                           "{\"model\":\"t\",\"prompt\":\"a\",\"max_tokens\":900,"
+                                           "\"n\":16,\"stream\":true,\"ignore_eos\":true}",
+                                           0);
+    r->is_findable = true; /* it is kept at its end, so it can be looked at then */
+    generation_start(r, sink_make(r, &h, 0));
+    for (uint32_t i = 0; i < PASSES && !r->has_ended; i++) {
+        uv_run(&g.loop, UV_RUN_NOWAIT);
+        assert_true(r->charged_bytes >= r->engine_bytes + event_log_bytes(r->answer.log));
+    }
+    assert_true(rig_until(&g, rig_is_quiet));
+    assert_true(event_log_bytes(r->answer.log) > LOG_BYTES);
+    received_deinit(&h);
+    rig_close(&g);
+}
+
 static void test_a_request_id_of_another_key_hides_nothing(void **state) {
     (void)state;
     struct rig g;
@@ -874,6 +898,7 @@ int main(void) {
         cmocka_unit_test(test_a_tenant_at_its_share_of_memory_is_refused_and_others_are_not),
         cmocka_unit_test(test_a_request_larger_than_its_share_is_refused_for_good),
         cmocka_unit_test(test_a_log_that_grows_over_the_memory_fails_its_generation),
+        cmocka_unit_test(test_what_is_charged_grows_with_the_log),
         cmocka_unit_test(test_a_request_id_of_another_key_hides_nothing),
         cmocka_unit_test(test_kept_generations_are_freed_when_their_time_is_over),
         cmocka_unit_test(test_each_kept_generation_has_its_own_time),
