@@ -373,6 +373,27 @@ static void test_a_long_text_is_cancelled_between_two_passes(void **state) {
     close_rig(&rig);
 }
 
+/* The next long one is computed all the same. */
+static void test_a_long_text_expires_between_two_passes(void **state) {
+    (void)state;
+    enum { LEFT_US = 100000 };
+    static struct rig rig;
+    open_rig(&rig, MODELS "llama", 1, 0);
+    loaded_model_lock(&rig.loaded);
+    const int64_t expires_us = clock_now(&clock_real) + LEFT_US;
+    rig.jobs[10].expires_us = expires_us;
+    submit(&rig, &rig.jobs[10]);
+    submit(&rig, &rig.jobs[11]);
+    while (clock_now(&clock_real) <= expires_us) sleep_ms(5); /* its first pass waits meanwhile */
+    loaded_model_unlock(&rig.loaded);
+    assert_ptr_equal(take(&rig), &rig.jobs[10]);
+    assert_int_equal(rig.jobs[10].status, ST_CANCELLED);
+    assert_true(rig.jobs[10].has_expired);
+    assert_true(rig.jobs[10].computed < rig.jobs[10].tokens);
+    check_job(&rig, take(&rig));
+    close_rig(&rig);
+}
+
 /* ---- company ---- */
 
 struct waiter {
@@ -515,6 +536,7 @@ int main(void) {
         cmocka_unit_test(test_texts_expire_and_the_others_are_computed),
         cmocka_unit_test(test_short_texts_are_computed_between_the_passes_of_a_long_one),
         cmocka_unit_test(test_a_long_text_is_cancelled_between_two_passes),
+        cmocka_unit_test(test_a_long_text_expires_between_two_passes),
         cmocka_unit_test(test_texts_that_wait_share_a_pass),
         cmocka_unit_test(test_a_full_batch_does_not_wait_for_more),
         cmocka_unit_test(test_impossible_jobs_are_refused_with_the_numbers),
