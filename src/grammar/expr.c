@@ -13,7 +13,7 @@
 #include "grammar/budget.h"
 #include "grammar/expr_int.h"
 
-enum { HEIGHT_MAX = 4000, SLOTS_FIRST = 1024, CHOICE_DEPTH_MAX = 1500 };
+enum { HEIGHT_MAX = 4000, SLOTS_FIRST = 1024, CHOICE_DEPTH_MAX = 1500, MIN_LEN_MAX = 1 << 30 };
 
 void byte_set_add(struct byte_set *s, uint8_t low, uint8_t high) {
     for (uint32_t b = low; b <= high; b++) s->bits[b >> 6] |= UINT64_C(1) << (b & 63);
@@ -62,6 +62,37 @@ static bool grow_slots(struct expr_pool *p) {
     return true;
 }
 
+/* A bound from its parts; enough to lead a search to a text that matches. */
+static uint32_t min_len_of(const struct expr_pool *p, const struct expr *e) {
+    uint64_t len = e->kind == EX_OR ? UINT32_MAX : 0;
+    switch ((enum expr_kind)e->kind) {
+    case EX_NONE:
+    case EX_EMPTY:
+        return 0;
+    case EX_SET:
+        return 1;
+    case EX_LITERAL:
+        return e->b;
+    case EX_CONCAT:
+        len = (uint64_t)p->exprs[e->a].min_len + p->exprs[e->b].min_len;
+        break;
+    case EX_REPEAT:
+        len = e->b ? (uint64_t)p->exprs[e->a].min_len * e->b : 0;
+        break;
+    case EX_OR:
+    case EX_AND:
+        for (uint32_t i = 0; i < e->b; i++) {
+            const uint32_t one = p->exprs[p->lists[e->a + i]].min_len;
+            if ((one < len) == (e->kind == EX_OR)) len = one;
+        }
+        break;
+    case EX_NOT:
+    case EX_MULTIPLE:
+        return !e->matches_empty;
+    }
+    return len > MIN_LEN_MAX ? MIN_LEN_MAX : (uint32_t)len;
+}
+
 expr_id expr_intern(struct expr_pool *p, struct expr e) {
     if (!budget_tick(p->budget)) return EXPR_NONE;
     if (p->count * 2 >= p->slot_count && !grow_slots(p)) return EXPR_NONE;
@@ -79,6 +110,7 @@ expr_id expr_intern(struct expr_pool *p, struct expr e) {
     }
     if (!budget_grow(p->budget, (void **)&p->exprs, &p->cap, p->count + 1, sizeof(e)))
         return EXPR_NONE;
+    e.min_len = min_len_of(p, &e);
     p->exprs[p->count] = e;
     p->slots[at] = ++p->count;
     return p->count - 1;

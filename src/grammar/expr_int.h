@@ -26,6 +26,8 @@ struct expr {
     bool has_multiple;   /* it contains EX_MULTIPLE: too many states to keep rows of */
     bool is_finite;      /* only a finite number of texts match */
     uint8_t life;        /* enum expr_life */
+    uint32_t min_len;    /* no text that matches is shorter */
+    uint32_t found_by;   /* the last search that found it */
     uint16_t height;     /* bounds recursion */
     uint32_t a, b, c, d; /* as its kind says */
     expr_id *row;        /* by byte: 1 + expr_step, 0 not known; NULL before the first */
@@ -41,6 +43,7 @@ struct expr_pool {
     uint32_t set_count, set_cap;
     uint32_t *lists; /* members of EX_OR and EX_AND */
     uint32_t list_count, list_cap;
+    uint32_t search_count;
     char *bytes; /* texts of EX_LITERAL */
     uint32_t byte_count, byte_cap;
 };

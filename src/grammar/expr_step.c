@@ -9,7 +9,7 @@
 #include "grammar/expr.h"
 #include "grammar/expr_int.h"
 
-enum { SEARCH_MAX = 3000, SEARCH_MULTIPLE_MAX = 200, ROW_BYTES = 256 };
+enum { SEARCH_MAX = 2000, SEARCH_MULTIPLE_MAX = 200, ROW_BYTES = 256 };
 
 static expr_id step_literal(struct expr_pool *p, struct expr e, uint8_t byte) {
     if ((uint8_t)p->bytes[e.a] != byte) return EXPR_NONE;
@@ -142,16 +142,18 @@ void expr_mark_classes(const struct expr_pool *p, expr_id id, struct byte_set *m
     }
 }
 
-/* A breadth-first search for an expression that matches the empty text. */
+/* A search for an expression that matches the empty text, first where the shortest text may be
+ * left. Those that were expanded are at the front. */
 struct search {
+    uint32_t number;
     expr_id *found;
     uint32_t *from; /* index in `found` of the one that led here */
     uint32_t count, cap, from_cap;
 };
 
 static bool put_found(struct expr_pool *p, struct search *s, expr_id e, uint32_t from) {
-    for (uint32_t i = 0; i < s->count; i++)
-        if (s->found[i] == e) return true;
+    if (p->exprs[e].found_by == s->number) return true;
+    p->exprs[e].found_by = s->number;
     if (!budget_grow(p->budget, (void **)&s->found, &s->cap, s->count + 1, sizeof(e))) return false;
     if (!budget_grow(p->budget, (void **)&s->from, &s->from_cap, s->count + 1, sizeof(from)))
         return false;
@@ -186,20 +188,37 @@ static uint32_t expand(struct expr_pool *p, struct search *s, uint32_t at) {
     return UINT32_MAX;
 }
 
+/* Brings the one that has the least left to place `at`, which is the first to be expanded. */
+static void choose(const struct expr_pool *p, struct search *s, uint32_t at) {
+    uint32_t best = at;
+    for (uint32_t i = at + 1; i < s->count; i++)
+        if (p->exprs[s->found[i]].min_len < p->exprs[s->found[best]].min_len) best = i;
+    const expr_id e = s->found[best];
+    const uint32_t from = s->from[best];
+    s->found[best] = s->found[at];
+    s->from[best] = s->from[at];
+    s->found[at] = e;
+    s->from[at] = from;
+}
+
 bool expr_is_alive(struct expr_pool *p, expr_id e) {
     if (p->exprs[e].life == LIFE_DEAD) return false;
     if (is_surely_alive(p, e)) return true;
-    struct search s = {0};
+    struct search s = {.number = ++p->search_count};
     uint32_t at = 0, alive = UINT32_MAX;
     const uint32_t most = p->exprs[e].has_multiple ? SEARCH_MULTIPLE_MAX : SEARCH_MAX;
     put_found(p, &s, e, 0);
-    for (; at < s.count && alive == UINT32_MAX && s.count < most; at++) alive = expand(p, &s, at);
+    for (; at < s.count && alive == UINT32_MAX && s.count < most; at++) {
+        choose(p, &s, at);
+        alive = expand(p, &s, at);
+    }
     bool exhausted = alive == UINT32_MAX && at == s.count && p->budget->status == ST_OK;
     for (uint32_t i = 0; i < s.count && exhausted; i++) p->exprs[s.found[i]].life = LIFE_DEAD;
     for (uint32_t i = alive; alive != UINT32_MAX; i = s.from[i]) {
         p->exprs[s.found[i]].life = LIFE_ALIVE;
         if (i == 0) break;
     }
+    if (!exhausted && p->budget->status == ST_OK) p->exprs[e].life = LIFE_ALIVE; /* or assumed */
     p->budget->bytes -= s.cap * sizeof(*s.found) + s.from_cap * sizeof(*s.from);
     mem_free(s.found);
     mem_free(s.from);

@@ -15,7 +15,7 @@ enum {
     DEFAULT_TIME_US = 2000000,
     DEFAULT_BYTES = 64 << 20,
     DEFAULT_STATES = 1 << 20,
-    MATCH_TICKS_MAX = 1 << 23, /* of one use of a matcher: about a second */
+    MATCH_TICKS_MAX = 1 << 20, /* of one use of a matcher: some tenths of a second */
     CHOICES_MAX = 1000000,
 };
 

@@ -283,7 +283,7 @@ static void test_compiling_keeps_to_its_budget(void **state) {
 
 static void test_matching_forgets_before_it_fails(void **state) {
     (void)state;
-    const struct grammar_options options = {.kind = GRAMMAR_REGEX, .bytes_max = 600000};
+    const struct grammar_options options = {.kind = GRAMMAR_REGEX, .bytes_max = 800000};
     struct grammar *g = NULL;
     struct grammar_refusal why;
     /* Each of the last 40 characters is to be remembered: far more states than fit. */
