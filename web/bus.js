@@ -80,7 +80,7 @@ function makeView() {
                  legendItem('empty', 'empty seat')),
               parts.box, canvasPart('time', 'Step time'), canvasPart('queue', 'Waiting requests'),
               canvasPart('kv', 'KV blocks'), parts.try),
-           el('aside', {class: 'bus-side', 'aria-label': 'Details'},
+           el('section', {class: 'bus-side', 'aria-label': 'Details'},
               el('section', {}, el('h2', {}, 'Story'), parts.story),
               el('section', {}, el('h2', {}, 'Waiting'), parts.waiting),
               el('section', {}, el('h2', {}, 'KV memory'), parts.map, parts.blocks,

@@ -84,7 +84,7 @@ def long_model(folder):
 def until(page, expression):
     """Waits until the expression is true in the page. (wait_for_function needs eval, which the
     policy of the page forbids.)"""
-    assert wait_until(lambda: page.evaluate(expression), WAIT_MS / 1000), expression
+    assert wait_until(lambda: page.evaluate(expression), WAIT_MS / 1000, pause=0.03), expression
 
 
 @contextlib.contextmanager
@@ -101,7 +101,7 @@ def open_tab(browser, url=None, **how):
 def serious(page):
     """What axe-core finds serious or worse in the page as it is."""
     axe = pytest.importorskip("axe_core_python.sync_playwright", reason="axe-core-python is not installed")
-    found = axe.Axe().run(page)
+    found = axe.Axe().run(page, options={"resultTypes": ["violations"]})
     return [f"{v['id']}: {v['help']}: {[n['html'][:160] for n in v['nodes'][:3]]}" for v in found["violations"]
             if v["impact"] in ("serious", "critical")]
 

@@ -44,8 +44,12 @@ def busy(server):
     """The server, which has made some steps."""
     if counter(server, "jitney:engine_steps_total") == 0:
         ids = send_load(server, 8, 60)
-        assert wait_until(lambda: set(statuses(server, ids)) == {"completed"}, 60)
+        wait_completed(server, ids)
     return server
+
+
+def wait_completed(server, ids):
+    assert wait_until(lambda: set(statuses(server, ids)) == {"completed"}, 60, pause=0.1), statuses(server, ids)
 
 
 def statuses(server, ids):
@@ -64,7 +68,7 @@ def test_the_bus_moves_and_tells_who_waits_and_who_was_preempted(browser, server
         ids = send_load(server)
         until(page, "/Step \\d/.test(document.querySelector('.summary').textContent)")
         before = page.evaluate("document.querySelector('#bus-canvas').toDataURL()")
-        assert wait_until(lambda: set(statuses(server, ids)) == {"completed"}, 60), statuses(server, ids)
+        wait_completed(server, ids)
         assert page.evaluate("document.querySelector('#bus-canvas').toDataURL()") != before
         assert counter(server, "vllm:num_preemptions_total") > 0, "the load did not force a preemption"
         until(page, f"{BUS}.then((b) => [...b.shownStore().sequences.values()].filter((s) => s.ended).length >= {COUNT})")
@@ -277,7 +281,7 @@ def test_a_switch_of_the_policy_under_load_drops_nobody(browser, busy):
             page.select_option("#policy", name)
             page.click("#switch-policy")
             until(page, f"document.querySelector('#toast').textContent.includes('is now {name}')")
-        assert wait_until(lambda: set(statuses(busy, ids)) == {"completed"}, 60), statuses(busy, ids)
+        wait_completed(busy, ids)
         tab.check(busy.url)
 
 
@@ -320,7 +324,7 @@ def test_each_of_several_models_can_be_watched(browser, tmp_path):
 def shown_ends(page, server, count, tokens):
     """Sends requests, and waits until the page has seen their ends."""
     ids = send_load(server, count, tokens)
-    assert wait_until(lambda: set(statuses(server, ids)) == {"completed"}, 60), statuses(server, ids)
+    wait_completed(server, ids)
     until(page, f"{BUS}.then((b) => b.shownStore() && [...b.shownStore().sequences.values()].slice(-{count})"
                 f".filter((s) => s.ended && s.ended.generated === {tokens}).length === {count})")
 
