@@ -115,14 +115,17 @@ FEED = """async ([kept, frames]) => {
         waiting: Array.from({ length: 32 }, (_, i) => [90000 + i, 0, 0, 'seat']),
         blocks: { used: 3000 + n % 500, shared: 400, cached: 200, free: 2000 },
         rows: Array.from({ length: 256 }, (_, i) => [i, (n + i * 37) / 300 | 0, i, 0, n, (n + i) % 90 ? 1 : 64, 0, 1, 0]) });
+    const nextFrame = () => new Promise((resolve) => requestAnimationFrame(resolve));
+    const until = performance.now() + 60000;
+    // The first event of the server shows the live steps: only after it can others be shown.
+    while (!bus.shownStore() && performance.now() < until) await nextFrame();
     let n = 0;
     while (n < kept) store.add(made(n++));
     bus.useStore(store);
     const feed = setInterval(() => store.add(made(n++)), 20);
-    const nextFrame = () => new Promise((resolve) => requestAnimationFrame(resolve));
     const drawn = async (count) => {
         bus.frameTimes.length = 0;
-        while (bus.frameTimes.length < count) await nextFrame();
+        while (bus.frameTimes.length < count && performance.now() < until) await nextFrame();
     };
     await drawn(5); // the first ones draw all columns
     await drawn(frames);
