@@ -32,8 +32,9 @@ enum {
     NAME_BYTES = 64,
     TURNS_MAX = 10000000, /* of an engine, in all simulations of a request */
     HEAD_BYTES = 16 << 10,
-    OUT_FACTOR = 3,  /* bytes of JSON for one of a record, at most */
-    WORK_PARTS = 32, /* records get at most such a part of what the pool may hold */
+    OUT_FACTOR = 3,        /* bytes of JSON for one of a record, at most */
+    TRIM_BYTES = 32 << 20, /* a larger simulation gives its memory back to the system */
+    WORK_PARTS = 32,       /* records get at most such a part of what the pool may hold */
 };
 static const int64_t RUN_US_MAX = 20000000; /* of all simulations of a request */
 static const size_t RECORD_BYTES_MAX = 4 << 20, RECORD_BYTES_MIN = 64 << 10;
@@ -53,9 +54,10 @@ struct whatif_task {
 
 /* ---- the body, on any thread ---- */
 
-/* A name that is too long is cut, and then unknown. */
+/* A name that is too long or has a NUL is cut, and then unknown or empty. */
 static void copy_name(struct str name, char out[NAME_BYTES]) {
     name = str_take(name, NAME_BYTES - 1);
+    if (name.len > 0 && memchr(name.ptr, 0, name.len)) name.len = 0;
     if (name.len > 0) memcpy(out, name.ptr, name.len);
     out[name.len] = 0;
 }
@@ -181,6 +183,7 @@ static void simulate(struct task *task) {
         st = whatif_run(&t->list, &t->options, &t->out, &err);
     }
     buf_put_text(&t->out, "]}");
+    if (task->bytes >= TRIM_BYTES) mem_trim(); /* engines of this size are not made again soon */
     task->status = st == ST_OK ? st : refuse_run(t, st, &err);
 }
 
@@ -234,6 +237,7 @@ static void on_body_read(struct task *task) {
     if (m) {
         choose_options(t, m, req->server);
         task->item.is_continuing = false; /* it takes much more than the body did */
+        task->item.is_slow = true;
         task->work = simulate;
         task->done = finish;
         task_run(task, req, true);

@@ -26,8 +26,8 @@ struct work_queue {
     struct work_queue_options options;
     struct list lanes[WORK_LENGTHS]; /* that have such work; the next to be served is first */
     struct budget items, bytes;
-    uint32_t waiting, running, running_long;
-    enum work_length last; /* that was started; the other is next */
+    uint32_t waiting, running, running_of[WORK_LENGTHS];
+    enum work_length last; /* that was started; the others are next */
     uint64_t refused;
     struct slot slots[THREADS_MAX], *free; /* one for each thread */
 };
@@ -51,7 +51,7 @@ enum status work_queue_create(const struct work_queue_options *options, struct w
     if (!q->options.long_from_bytes) q->options.long_from_bytes = LONG_FROM_BYTES;
     q->options.long_threads = long_threads(&q->options);
     q->items = (struct budget){.max = options->items_max, .least = 1};
-    q->last = WORK_LONG;
+    q->last = WORK_SLOW;
     CHECK(q->options.threads <= THREADS_MAX);
     for (uint32_t i = 0; i < q->options.threads; i++) give_slot(q, &q->slots[i]);
     work_queue_set(q, options->bytes_max, options->bytes_least, options->is_single);
@@ -127,7 +127,7 @@ static struct work_item *leave_pool(uv_work_t *handle, int rc) {
     CHECK(rc == 0); /* libuv's own queue is empty: nothing is cancelled there */
     give_slot(q, slot);
     q->running--;
-    q->running_long -= w->length == WORK_LONG;
+    q->running_of[w->length]--;
     w->lane->running--;
     give_room(w);
     start_waiting(q);
@@ -152,7 +152,7 @@ static void start(struct work_item *w) {
     w->state = WORK_RUNNING;
     w->lane->running++;
     q->running++;
-    q->running_long += w->length == WORK_LONG;
+    q->running_of[w->length]++;
     q->last = w->length;
     CHECK(uv_queue_work(q->options.loop, &slot->handle, run_in_pool, on_run) == 0);
 }
@@ -176,17 +176,26 @@ static struct work_lane *next_lane(struct work_queue *q, enum work_length length
     return NULL;
 }
 
+/* May one more of this kind run? One thread, if there are several, is for short work only. */
+static bool has_thread_for(const struct work_queue *q, enum work_length length) {
+    const uint32_t most = length == WORK_LONG ? q->options.long_threads : 1;
+    if (length == WORK_SHORT) return true;
+    const uint32_t others = q->running_of[WORK_LONG] + q->running_of[WORK_SLOW];
+    return q->running_of[length] < most &&
+           (others + 1 < q->options.threads || q->options.threads == 1);
+}
+
 static struct work_item *next_of(struct work_queue *q, enum work_length length) {
-    if (length == WORK_LONG && q->running_long >= q->options.long_threads) return NULL;
+    if (!has_thread_for(q, length)) return NULL;
     struct work_lane *lane = next_lane(q, length);
     return lane ? LIST_ITEM(lane->waiting[length].first, struct work_item, in_lane) : NULL;
 }
 
 static void start_waiting(struct work_queue *q) {
     while (q->waiting > 0 && q->running < q->options.threads) {
-        enum work_length other = q->last == WORK_SHORT ? WORK_LONG : WORK_SHORT;
-        struct work_item *w = next_of(q, other);
-        if (!w) w = next_of(q, q->last);
+        struct work_item *w = NULL;
+        for (int i = 1; i <= WORK_LENGTHS && !w; i++)
+            w = next_of(q, (enum work_length)((q->last + i) % WORK_LENGTHS));
         if (!w) return;
         dequeue(w);
         start(w);
@@ -200,7 +209,7 @@ enum status work_queue_push(struct work_queue *q, struct work_lane *lane, struct
     w->queue = q;
     w->lane = lane;
     bool is_long = w->is_long || w->bytes >= q->options.long_from_bytes;
-    w->length = is_long ? WORK_LONG : WORK_SHORT;
+    w->length = w->is_slow ? WORK_SLOW : is_long ? WORK_LONG : WORK_SHORT;
     enqueue(w);
     start_waiting(q);
     return ST_OK;
@@ -268,6 +277,6 @@ void work_queue_verify(const struct work_queue *q, const struct work_lane *const
     CHECK(items == q->items.used);
     CHECK(bytes == q->bytes.used);
     CHECK(q->running <= q->options.threads);
-    CHECK(q->running_long <= q->options.long_threads);
+    CHECK(q->running_of[WORK_LONG] <= q->options.long_threads && q->running_of[WORK_SLOW] <= 1);
     for (int length = 0; length < WORK_LENGTHS; length++) list_verify(&q->lanes[length]);
 }

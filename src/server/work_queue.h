@@ -2,11 +2,12 @@
  *
  * Parsing long JSON, rendering templates, tokenising and writing long answers take time in
  * proportion to what a client sends or asks for, so they run in the pool. A plain queue would let
- * one tenant's long texts delay the short texts of all others. So each tenant has a *lane* with two
- * queues, for short work and for long work, and a thread of the pool gets
+ * one tenant's long texts delay the short texts of all others. So each tenant has a *lane* with a
+ * queue for each of short, long and slow work, and a thread of the pool gets
  *
- *     1. short and long work in turns, if both wait; long work runs on `long_threads` at a time, so
- *        that at least one thread is free for short work at any time;
+ *     1. these kinds in turns, if several wait; long work runs on `long_threads` at a time, slow
+ *        work on one, which long work does not lose, and at least one thread is free for short work
+ *        at any time;
  *     2. of the lanes that have such work, each in turn; with several tenants a lane never has all
  *        threads.
  *
@@ -33,7 +34,7 @@ struct api_error;
 struct uv_loop_s;
 struct work_queue; /* opaque */
 
-enum work_length { WORK_SHORT, WORK_LONG, WORK_LENGTHS };
+enum work_length { WORK_SHORT, WORK_LONG, WORK_SLOW, WORK_LENGTHS };
 enum work_state { WORK_IDLE, WORK_WAITING, WORK_RUNNING };
 
 /* One tenant's work. Zeroed, it is empty. */
@@ -50,6 +51,7 @@ struct work_item {
     void (*done)(struct work_item *w);
     uint64_t bytes;     /* that it holds, or that it reads if it holds none */
     bool is_long;       /* it may take long although its bytes are few */
+    bool is_slow;       /* it may take seconds, and nobody waits for it but its client */
     bool is_continuing; /* of a request that the pool has worked for: it is never refused */
 
     /* Private. */

@@ -94,7 +94,8 @@ static enum status read_entry(struct reading *r, const struct json *entry,
         const struct column *c = &columns[i];
         const struct json *v = json_at(entry, c->place);
         out[i] = json_int(v, INT64_MIN);
-        if (json_kind(v) != JS_NONE && out[i] >= c->least && out[i] <= c->most) continue;
+        bool is_number = json_kind(v) == JS_INT || json_kind(v) == JS_REAL;
+        if (is_number && out[i] >= c->least && out[i] <= c->most) continue;
         FAULT_AT(r, "steps[%zu].%s[%zu][%zu]", at->step, at->list, at->entry, c->place);
         return err_set(&r->fault->err, ST_BAD, "\"%s\" must be a whole number from %lld to %lld",
                        c->name, (long long)c->least, (long long)c->most);

@@ -14,11 +14,14 @@ enum { IDLE_TURNS_MAX = 1000000 };
 
 /* ---- profiles ---- */
 
+/* Of each cost: a simulation of the longest list at such costs ends before its clock does. */
+static const double PROFILE_US_MAX = 1e6;
+
 static enum status read_number(const struct json *doc, const char *key, double min, double *out,
                                struct err *err) {
     *out = json_num(json_get(doc, key), -1);
-    if (*out >= min && *out <= 1e9) return ST_OK;
-    return err_set(err, ST_BAD, "%s must be a number from %g to 1e9", key, min);
+    if (*out >= min && *out <= PROFILE_US_MAX) return ST_OK;
+    return err_set(err, ST_BAD, "%s must be a number from %g to %g", key, min, PROFILE_US_MAX);
 }
 
 enum status sim_profile_read(const struct json *doc, struct cost_profile *out, struct err *err) {

@@ -127,6 +127,46 @@ static void test_long_work_never_has_all_threads(void **state) {
     finish_all(q);
 }
 
+/* Slow work has one thread, which is none of those for long work. */
+static void test_slow_work_does_not_delay_long_work(void **state) {
+    struct work_queue *q =
+        open_queue((struct work_queue_options){.is_single = true, .long_threads = 1});
+    struct work_lane lane = {0};
+    struct item slow[5], text = make('L', 1000), chat = make('c', 10);
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        slow[i] = make('S', 1000);
+        slow[i].base.is_slow = true;
+        assert_int_equal(work_queue_push(q, &lane, &slow[i].base), ST_OK);
+    }
+    assert_string_equal(started, "S");
+    assert_int_equal(work_queue_push(q, &lane, &text.base), ST_OK);
+    assert_int_equal(work_queue_push(q, &lane, &chat.base), ST_OK);
+    assert_string_equal(started, "SLc");
+    finish(0);
+    assert_string_equal(started, "SLcS");
+    finish_all(q);
+    assert_string_equal(started, "SLcSSSS");
+}
+
+/* Long and slow work together leave a thread for short work, too. */
+static void test_slow_and_long_work_leave_a_thread(void **state) {
+    struct work_queue *q =
+        open_queue((struct work_queue_options){.is_single = true, .long_threads = THREADS});
+    struct work_lane lane = {0};
+    struct item longs[6], slow = make('S', 10), chat = make('c', 10);
+    (void)state;
+    slow.base.is_slow = true;
+    assert_int_equal(work_queue_push(q, &lane, &slow.base), ST_OK);
+    for (int i = 0; i < 6; i++) {
+        longs[i] = make('L', 1000);
+        assert_int_equal(work_queue_push(q, &lane, &longs[i].base), ST_OK);
+    }
+    assert_int_equal(work_queue_push(q, &lane, &chat.base), ST_OK);
+    assert_string_equal(started, "SLLc");
+    finish_all(q);
+}
+
 static void test_long_work_is_not_starved_by_short_work(void **state) {
     struct work_queue *q = open_queue((struct work_queue_options){.is_single = true});
     struct work_lane lane = {0};
@@ -236,6 +276,7 @@ static void test_random_steps_keep_every_sum(void **state) {
         uint32_t what = (uint32_t)rng_below(&rng, 10);
         if (what < 7 && item->base.state == WORK_IDLE) {
             *item = make('i', rng_below(&rng, 2 * LONG_BYTES));
+            item->base.is_slow = rng_below(&rng, 8) == 0;
             enum status st = work_queue_push(q, &lanes[rng_below(&rng, LANES)], &item->base);
             refused += st != ST_OK;
         } else if (what == 7) {
@@ -263,6 +304,8 @@ int main(void) {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(test_short_work_does_not_wait_behind_long_work),
         cmocka_unit_test(test_long_work_never_has_all_threads),
+        cmocka_unit_test(test_slow_work_does_not_delay_long_work),
+        cmocka_unit_test(test_slow_and_long_work_leave_a_thread),
         cmocka_unit_test(test_long_work_is_not_starved_by_short_work),
         cmocka_unit_test(test_tenants_take_turns_and_none_has_all_threads),
         cmocka_unit_test(test_limits_hold_for_a_tenant_and_in_total),

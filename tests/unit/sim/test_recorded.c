@@ -86,6 +86,7 @@ static void test_a_wrong_recording_is_refused_with_the_path(void **state) {
         {HELLO "{\"arrived\":[[1,900,0,0,9,9]]}]}", "steps[0].arrived[0][1]"},
         {HELLO "{\"arrived\":[[1,0,-1,0,9,9]]}]}", "steps[0].arrived[0][2]"},
         {HELLO "{\"arrived\":[[1,0,0,1e40,9,9]]}]}", "steps[0].arrived[0][3]"},
+        {HELLO "{\"arrived\":[[1,0,0,true,9,9]]}]}", "steps[0].arrived[0][3]"},
         {HELLO "{\"arrived\":[[1.5,0,0,0,9,9]]}]}", "steps[0].arrived[0][0]"},
         {HELLO "{\"arrived\":[[1,0,0,0,9,9]],\"ended\":[[1,0,\"stop\",-1,0]]}]}",
          "steps[0].ended[0][3]"},
