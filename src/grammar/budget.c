@@ -52,9 +52,13 @@ void *budget_zalloc(struct budget *b, size_t count, size_t element_bytes) {
     return block;
 }
 
-bool budget_tick(struct budget *b) {
+bool budget_tick(struct budget *b) { return budget_ticks(b, 1); }
+
+bool budget_ticks(struct budget *b, uint32_t count) {
     if (b->status != ST_OK) return false;
-    if (++b->ticks % TICKS_PER_LOOK) return true;
+    const uint32_t before = b->ticks;
+    b->ticks = count < UINT32_MAX - before ? before + count : UINT32_MAX;
+    if (before / TICKS_PER_LOOK == b->ticks / TICKS_PER_LOOK) return true;
     if (b->ticks_max && b->ticks > b->ticks_max) return budget_spend_out(b, "work");
     if (b->cancelled && b->cancelled(b->cancelled_ctx)) return fail(b, ST_CANCELLED);
     if (b->clock && clock_now(b->clock) > b->deadline_us) return budget_spend_out(b, "time");

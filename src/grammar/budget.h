@@ -24,7 +24,7 @@ struct budget {
     const struct clock *clock;
     bool (*cancelled)(void *ctx); /* may be NULL; true: the client has left */
     void *cancelled_ctx;
-    uint32_t ticks;     /* calls of budget_tick */
+    uint32_t ticks;     /* units of work */
     uint32_t ticks_max; /* 0: none; `ticks` is set to 0 before each use of a matcher */
     enum status status; /* ST_OK, ST_FULL (a limit), ST_NOMEM or ST_CANCELLED */
     const char *limit;  /* ST_FULL: "time", "states", "work" or "bytes" */
@@ -35,8 +35,9 @@ struct budget {
 bool budget_grow(struct budget *b, void **array, uint32_t *cap, size_t count, size_t element_bytes);
 /* Zeroed memory; NULL: the account has failed. Free it with mem_free. */
 void *budget_zalloc(struct budget *b, size_t count, size_t element_bytes);
-/* One unit of work. Reads the clock and the cancel function every 256 calls. */
+/* One unit of work, or several. Reads the clock and the cancel function every 256 units. */
 bool budget_tick(struct budget *b);
+bool budget_ticks(struct budget *b, uint32_t count);
 /* Fail the account: the limit `what` is reached. Returns false. */
 bool budget_spend_out(struct budget *b, const char *what);
 

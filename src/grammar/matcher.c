@@ -248,7 +248,9 @@ static uint32_t decide(struct grammar *g, struct walk *w, uint32_t depth, uint32
     for (uint32_t d = 0; d < depth; d++)
         if (r.text.len || g->tables.states[w->states[d + 1]].records)
             reading_step(g, &r, w->states[d + 1], (uint8_t)w->path[d]);
-    uint32_t next = reading_step(g, &r, fork, byte);
+    /* A token may end many items; each time the array is read from its start. */
+    uint32_t next = 0;
+    if (budget_ticks(&g->budget, (uint32_t)r.text.len)) next = reading_step(g, &r, fork, byte);
     buf_deinit(&r.text);
     return next;
 }

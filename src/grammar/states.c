@@ -184,7 +184,7 @@ static void follow_one(struct grammar *g, struct stack_entry e) {
 
 static void follow_all(struct grammar *g) {
     struct tables *t = &g->tables;
-    while (t->pending_count && g->budget.status == ST_OK)
+    while (t->pending_count && budget_tick(&g->budget))
         follow_one(g, t->pending[--t->pending_count]);
     if (t->followed_table.used)
         memset(t->followed_table.slots, 0,
@@ -290,17 +290,17 @@ void state_hold(struct grammar *g, uint32_t state) {
 
 static uint32_t step(struct grammar *g, uint32_t state, uint8_t byte, bool item_is_new) {
     struct tables *t = &g->tables;
-    budget_tick(&g->budget);
     begin_state(t);
     t->item_is_new = item_is_new;
     const uint32_t start = t->states[state].start, count = t->states[state].count;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count && budget_tick(&g->budget); i++) {
         const struct thread_at at = t->threads[start + i];
         expr_id next = expr_step(g->exprs, at.expr, byte);
         if (next == EXPR_NONE || !expr_is_alive(g->exprs, next)) continue;
         put_thread(g, next, unique_record(g, at.stack, byte));
     }
     if (t->pending_count) follow_all(g);
+    budget_ticks(&g->budget, t->building_count); /* they are sorted and compared */
     return intern_state(g);
 }
 

@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "grammar/grammar_int.h"
 
-enum { ARRAY_BYTES_MAX = 4 << 20, ARRAY_DEPTH_MAX = 200 };
+enum { ARRAY_BYTES_MAX = 256 << 10, ARRAY_DEPTH_MAX = 200 };
 
 /* Where the innermost array begins that is open at the end; SIZE_MAX: none, or it nests too deep.
  * The text begins with an array. */

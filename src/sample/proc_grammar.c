@@ -67,8 +67,13 @@ static void edit(const void *self, bool is_pending, struct logit_edits *out) {
     else
         matcher_mask(&at, f->vocabulary, mask);
     bool may_end = !f->now.is_dead && matcher_is_complete(&at);
-    for (uint32_t i = 0; i < f->end_count && may_end; i++)
-        mask[f->ends[i] / 64] |= UINT64_C(1) << f->ends[i] % 64;
+    for (uint32_t i = 0; i < f->end_count; i++) {
+        const uint64_t bit = UINT64_C(1) << f->ends[i] % 64;
+        if (may_end)
+            mask[f->ends[i] / 64] |= bit;
+        else
+            mask[f->ends[i] / 64] &= ~bit; /* also one that has bytes which could follow */
+    }
     for (uint32_t i = 0; i < words; i++) mask[i] = ~mask[i];
 }
 

@@ -497,7 +497,7 @@ def test_sigterm_lets_queued_requests_finish(model, tmp_path):
 
         def waiting():
             text = server.plain("GET", "/metrics", headers=bearer("a")).body.decode()
-            return any(line.startswith("vllm:num_requests_waiting{") and float(line.split()[1]) >= 6
+            return any(line.startswith("vllm:num_requests_waiting{") and float(line.split()[1]) >= 9
                        for line in text.splitlines())
         assert wait_until(waiting)
         server.process.send_signal(signal.SIGTERM)

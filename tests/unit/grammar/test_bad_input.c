@@ -117,6 +117,36 @@ static void test_small_schemas_that_grow(void **state) {
     }
 }
 
+/* Many ways to go on, each with a call of its own: a mask has a limit of work, which counts them
+ * all. Without it this one takes seconds, and an engine's other answers wait for it. */
+static void test_a_mask_of_many_ways_ends_at_the_limit_of_work(void **state) {
+    (void)state;
+    struct buf source;
+    struct grammar *g = NULL;
+    struct grammar_refusal why;
+    struct vocabulary *v = NULL;
+    uint64_t mask[1];
+    const struct str tokens[] = {STR("a"), STR("abc")};
+    const struct grammar_options options = {.kind = GRAMMAR_GBNF};
+    buf_init(&source, SOURCE_BYTES_MAX);
+    buf_put_text(&source, "root ::= ");
+    put_many(&source, 1500, "w \"%d\"", " | ");
+    buf_put_text(&source, "\nw ::= c w \"\\x02\" | c\nc ::= [");
+    for (int byte = 0x21; byte < 0x7e; byte += 2) buf_printf(&source, "\\x%02x", byte);
+    buf_put_text(&source, "] \"\\x01\"? | [");
+    for (int byte = 0x20; byte < 0x7f; byte += 2) buf_printf(&source, "\\x%02x", byte);
+    buf_put_text(&source, "] \"\\x01\"?\n");
+    enum status st = grammar_compile(buf_str(&source), &options, &g, &why);
+    if (st != ST_OK) fail_msg("%s", why.err.text);
+    assert_int_equal(vocabulary_create(tokens, 2, &v), ST_OK);
+    struct matcher m = matcher_init(g);
+    matcher_mask(&m, v, mask);
+    assert_int_equal(matcher_status(&m, NULL), ST_FULL);
+    grammar_destroy(g);
+    vocabulary_destroy(v);
+    buf_deinit(&source);
+}
+
 static void test_large_notations(void **state) {
     (void)state;
     static const struct {
@@ -151,6 +181,7 @@ int main(void) {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(test_large_schemas),
         cmocka_unit_test(test_small_schemas_that_grow),
+        cmocka_unit_test(test_a_mask_of_many_ways_ends_at_the_limit_of_work),
         cmocka_unit_test(test_large_notations),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

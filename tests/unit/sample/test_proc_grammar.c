@@ -97,6 +97,21 @@ static void test_only_what_may_follow_is_allowed(void **state) {
     sampler_destroy(s);
 }
 
+/* A stop token of the request can be a token with bytes that the grammar allows. */
+static void test_an_end_that_has_bytes_waits_for_a_whole_text(void **state) {
+    (void)state;
+    static const int32_t with_bytes[] = {END, B};
+    struct sample_params p = params();
+    p.ends = with_bytes;
+    p.end_count = 2;
+    struct sampler *s = create(&p);
+    sampler_accept(s, A);
+    assert_int_equal(allowed(s), BIT(BC));
+    sampler_accept(s, BC);
+    assert_int_equal(allowed(s), BIT(END) | BIT(B));
+    sampler_destroy(s);
+}
+
 static void test_without_ends_a_whole_text_is_over_by_itself(void **state) {
     (void)state;
     struct sample_params p = params();
@@ -206,6 +221,7 @@ static void test_a_mask_without_room_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_only_what_may_follow_is_allowed),
+        cmocka_unit_test(test_an_end_that_has_bytes_waits_for_a_whole_text),
         cmocka_unit_test(test_without_ends_a_whole_text_is_over_by_itself),
         cmocka_unit_test(test_a_rollback_goes_back_in_the_text),
         cmocka_unit_test(test_a_fork_goes_its_own_way),
