@@ -77,6 +77,8 @@ const storeOf = (result, hello) => {
     return store;
 };
 
+let onTheme = null; // of the comparison that is shown
+
 /** Shows the answer of POST /v1/engine/whatif for two policies. */
 export function showComparison(place, {results, profile}, hello) {
     const pictures = results.map((r) => new Picture(storeOf(r, hello)));
@@ -106,9 +108,10 @@ export function showComparison(place, {results, profile}, hello) {
         });
     };
     new ResizeObserver(draw).observe(boxes[0]);
-    document.addEventListener('themechange', () => {
-        if (!boxes[0].isConnected) return;
+    document.removeEventListener('themechange', onTheme);
+    onTheme = () => {
         for (const picture of pictures) picture.readColours();
         draw();
-    });
+    };
+    document.addEventListener('themechange', onTheme);
 }

@@ -182,6 +182,7 @@ function compareRow(onState) {
         if (!recording)
             return say('No request arrived in the last minute. Send a small load first.');
         fill(place, el('p', {class: 'note'}, 'Simulating both policies.'));
+        run.disabled = true; // one answer at a time
         try {
             const answer = await postJson(
                 ofModel('/v1/engine/whatif'),
@@ -189,6 +190,8 @@ function compareRow(onState) {
             showComparison(place, answer, recording.hello);
         } catch (error) {
             fill(place, errorNote(error));
+        } finally {
+            run.disabled = false;
         }
     }, {id: 'compare'});
     onState((state) => {
