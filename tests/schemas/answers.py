@@ -14,6 +14,7 @@ Exit code 0: at least 95 % have finished, and every finished one is valid.
 import argparse
 import collections
 import concurrent.futures
+import decimal
 import json
 import random
 import sys
@@ -122,14 +123,24 @@ def ask(server, schema, number):
     return choices[-1]["finish_reason"], "".join(c["delta"].get("content") or "" for c in choices)
 
 
+def number(text):
+    value = decimal.Decimal(text)
+    return int(value) if value == int(value) else value
+
+
+def exact(text):
+    """Decimals as they are written: as a float 1.12 is no multiple of 0.01."""
+    return json.loads(text, parse_float=number)
+
+
 def fault_of(schema, text):
     """What is wrong with a finished answer; "" if nothing."""
     try:
-        value = json.loads(text)
+        value = exact(text)
     except json.JSONDecodeError as error:
         return f"not JSON: {error}"
     checker = jsonschema.Draft202012Validator(
-        schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
+        exact(json.dumps(schema)), format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
     return "; ".join(error.message for error in checker.iter_errors(value))
 
 
