@@ -345,11 +345,7 @@ void matcher_mask(struct matcher *m, const struct vocabulary *v, uint64_t *allow
     if (known && g->tables.mask_vocabulary == v) {
         memcpy(allowed, known, bytes);
     } else {
-        struct walk w;
-        w.vocabulary = v;
-        w.allowed = allowed;
-        w.matcher = m;
-        w.has_forks = false;
+        struct walk w = {.vocabulary = v, .allowed = allowed, .matcher = m};
         bool done = compute_mask(g, &w, bytes);
         if (!done && make_room(g)) done = compute_mask(g, &w, bytes);
         if (!done)

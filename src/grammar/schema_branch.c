@@ -31,7 +31,8 @@ static const struct json *other_beside(struct schema *s, const struct json *own,
     own = ref_follow(s, own);
     const struct json *target = ref_follow(s, other);
     if (!is_closed(own) || !is_closed(target) || json_get(target, "$id")) return other;
-    const struct str name = {(const char *)&own, sizeof(own)};
+    const uintptr_t address = (uintptr_t)own;
+    const struct str name = {(const char *)&address, sizeof(address)};
     struct json *made = made_find(s, target, "beside", name);
     if (made) return made;
     made = schema_make(s, "{\"properties\":{}}");
