@@ -614,6 +614,10 @@ def test_whatif_ends_when_its_client_disconnects(model):
         sock.sendall(http_request("POST", "/v1/engine/whatif", body))
         # The simulation holds more memory than the body that is read before it.
         assert wait_until(lambda: server.metrics()["jitney:work_bytes"] > 1e8, 60)
+        # A long text of another client does not wait for it.
+        reply = server.post("/tokenize", {"model": server.model, "prompt": "a " * 40000})
+        assert reply.status == 200, reply.body[:200]
+        assert server.metrics()["jitney:work_bytes"] > 1e8
         sock.close()
         assert wait_until(lambda: server.metrics()["jitney:work_bytes"] == 0, 60)
         assert wait_until(lambda: any('"whatif"' in line for line in server.lines), 60)
