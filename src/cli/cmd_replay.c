@@ -47,6 +47,12 @@ static const struct flag flags[] = {
      .fallback = "auto",
      .help = "Device that runs the model. auto: the best one of this machine.",
      .check = device_check_name},
+    {.name = "weights",
+     .kind = FLAG_WORD,
+     .value = "auto|fp8",
+     .fallback = "auto",
+     .help = "Number format of the weights on the device; auto: as the model file has them. fp8: "
+             "those of 16 bits become e4m3, on NVIDIA H100 and H200 alone."},
     {.name = "out",
      .kind = FLAG_TEXT,
      .value = "FILE",
@@ -161,6 +167,8 @@ static enum status open_service(struct job *j, const char *path, const struct en
                                             .knobs = j->knobs,
                                             .ctx_tokens = model_args_ctx(j->args),
                                             .device = args_text(j->args, "device"),
+                                            .fp8_weights =
+                                                strcmp(args_text(j->args, "weights"), "fp8") == 0,
                                             .spill_dir = env->tmp_dir,
                                             .record_bytes = RECORD_BYTES,
                                             .on_progress = progress_bar_on_load,

@@ -40,6 +40,7 @@ struct loaded_model_options {
     const char *device;  /* these three as in kernels/devices.h; NULL: "auto" */
     const char *isa;
     const char *placement;
+    bool fp8_weights;                    /* likewise */
     bool tokens_only;                    /* the model may come without a tokenizer */
     struct weight_cache_options weights; /* zeroed: no cache */
     uint32_t block_tokens; /* of the KV cache to come, checked before loading; 0: none */

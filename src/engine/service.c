@@ -241,7 +241,8 @@ static enum status create_grammars(struct service *s, const struct service_optio
     struct grammars_options options = {.tokenizer = s->loaded.tokenizer,
                                        .vocab = s->loaded.model->hp.vocab,
                                        .time_us = o->grammar_us,
-                                       .bytes_max = o->grammar_bytes};
+                                       .bytes_max = o->grammar_bytes,
+                                       .memory_max = o->grammar_memory};
     if (!options.tokenizer) return ST_OK;
     if (grammars_create(&options, &s->grammars) == ST_OK) return ST_OK;
     return err_set(err, ST_NOMEM, "out of memory for an engine");
@@ -257,6 +258,7 @@ static enum status open_parts(struct service *s, const char *path, const struct 
                                            .kv_type = kv_types[o->knobs.kv_type],
                                            .isa = o->isa,
                                            .placement = o->placement,
+                                           .fp8_weights = o->fp8_weights,
                                            .weights = o->weights,
                                            .tokens_only = o->tokens_only,
                                            .no_weights = o->is_sim,

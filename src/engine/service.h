@@ -37,6 +37,7 @@ struct service_options {
     bool is_single;
     uint32_t logit_rows;                  /* as in struct runner_local_options */
     const char *device, *isa, *placement; /* as in struct loaded_model_options */
+    bool fp8_weights;                     /* likewise */
     struct weight_cache_options weights;  /* as in struct loaded_model_options */
     const char *spill_dir;                /* where swapped blocks go; NULL: /tmp */
     size_t record_bytes;                  /* of the step records; 0: a MiB */
@@ -44,6 +45,7 @@ struct service_options {
     const struct clock *clock; /* NULL: the real one */
     int64_t grammar_us;        /* compiling a grammar takes no longer; 0: as in grammar/grammar.h */
     size_t grammar_bytes;      /* a grammar takes no more; 0: the same */
+    size_t grammar_memory;     /* all grammars in use; 0: as in grammar/grammar_cache.h */
     const struct cache_secret *secret; /* of the prefix cache; NULL: a random one */
     bool is_sim;             /* no weights are read and nothing is computed: engine/runner_sim.h
                                 answers with ordinary words of the model's vocabulary, up to

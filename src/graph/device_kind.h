@@ -19,6 +19,7 @@ struct device_options {
     uint32_t threads;      /* of the host that may compute; at least 1 */
     const char *isa;       /* of a device that computes on the host; NULL: "auto" */
     const char *placement; /* are threads bound to processors: "auto", "off", "on"; NULL: "auto" */
+    bool fp8_weights;      /* weights of 16 bits become e4m3 */
     const char *keep_dir;  /* where a device may keep what it has measured; NULL: nowhere */
     bool keeps_new;        /* it may write there, too */
 };
@@ -27,6 +28,7 @@ struct device_options {
 struct device_kind {
     const char *name;
     bool is_for_tests; /* not offered to users */
+    bool takes_fp8;    /* knows device_options.fp8_weights */
 
     /* Optional: may this machine have such a device? "auto" opens the first one that answers true
      * and can be opened; one without this entry is never taken unless it is asked for. */

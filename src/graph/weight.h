@@ -6,6 +6,7 @@
 #ifndef GRAPH_WEIGHT_H
 #define GRAPH_WEIGHT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,7 +30,8 @@ struct weight {
     size_t bytes;                   /* of all experts together */
     const void *const *expert_data; /* NULL: the experts lie one after the other in data; else
                                        where each one lies; model memory */
-    void *prepared; /* the device's; NULL until it is prepared, or if it needs nothing */
+    bool keeps_type; /* a device does not make it less exact: embeddings, the head, routers */
+    void *prepared;  /* the device's; NULL until it is prepared, or if it needs nothing */
 };
 
 /* The file's bytes of one expert's matrix; expert 0 is the whole of an ordinary weight. */

@@ -40,8 +40,15 @@ static const struct {
     {"overlap=off", offsetof(struct cuda_switches, overlap), false},
     {"few=on", offsetof(struct cuda_switches, few_rows), true},
     {"few=off", offsetof(struct cuda_switches, few_rows), false},
+    {"fill=on", offsetof(struct cuda_switches, fills), true},
+    {"fill=off", offsetof(struct cuda_switches, fills), false},
+    {"first=on", offsetof(struct cuda_switches, first), true},
+    {"first=off", offsetof(struct cuda_switches, first), false},
     {"two=on", offsetof(struct cuda_switches, two_rows), true},
+    {"two=always", offsetof(struct cuda_switches, two_always), true},
     {"two=off", offsetof(struct cuda_switches, two_rows), false},
+    {"dots=on", offsetof(struct cuda_switches, dots), true},
+    {"dots=off", offsetof(struct cuda_switches, dots), false},
     {"gated=on", offsetof(struct cuda_switches, gated), true},
     {"gated=off", offsetof(struct cuda_switches, gated), false},
     {"timed=on", offsetof(struct cuda_switches, timed), true},
@@ -63,7 +70,6 @@ enum { SWITCH_COUNT = sizeof(switches) / sizeof(switches[0]) };
 
 /* Those that are on unless they are turned off. */
 static const struct cuda_switches usual = {.few_rows = true,
-                                           .two_rows = true,
                                            .bulk = true,
                                            .groups = true,
                                            .lean = true,
@@ -72,6 +78,10 @@ static const struct cuda_switches usual = {.few_rows = true,
                                            .upload = true,
                                            .gated = true,
                                            .few_codes = true,
+                                           .dots = true,
+                                           .two_rows = true,
+                                           .first = true,
+                                           .fills = true,
                                            .timed = true};
 
 static bool set_switch(struct str name, struct cuda_switches *out) {
@@ -99,14 +109,15 @@ enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err
         rest = str_skip(rest, len);
     }
     if (is_fine && rest.len == 0 && out->card <= CARD_MAX) return ST_OK;
-    return err_set(err, ST_BAD,
-                   "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
-                   "some of ,cublaslt=off ,depth=0 ,graphs=off ,fusion=off ,attention=plain "
-                   ",codes=plain|few|many "
-                   ",overlap=on|off ,few=on|off ,two=on|off ,gated=on|off ,timed=on|off ,sums=any "
-                   ",whole=on|off|always ,bulk=on|off ,groups=on|off ,upload=on|off "
-                   ",lean=on|off behind it",
-                   STR_ARG(args));
+    return err_set(
+        err, ST_BAD,
+        "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
+        "some of ,cublaslt=off ,depth=0 ,graphs=off ,fusion=off ,attention=plain "
+        ",codes=plain|few|many ,dots=on|off ,fill=on|off ,first=on|off "
+        ",overlap=on|off ,few=on|off ,two=on|off|always ,gated=on|off ,timed=on|off ,sums=any "
+        ",whole=on|off|always ,bulk=on|off ,groups=on|off ,upload=on|off "
+        ",lean=on|off behind it",
+        STR_ARG(args));
 }
 
 /* ---- the library ---- */
@@ -185,6 +196,7 @@ enum status cuda_device_open(const struct cuda_choice *choice, struct device *ou
         .cublaslt_dirs = dirs,
         .keep_dir = choice->keep_dir,
         .keeps_new = choice->keeps_new,
+        .fp8_weights = choice->fp8_weights,
         .switches = choice->switches,
     };
     return open(&options, out, err);
@@ -212,9 +224,13 @@ static enum status open_cuda(const struct device_options *o, struct str args, st
     TRY(cuda_parse(args, &choice, err));
     choice.keep_dir = o->keep_dir;
     choice.keeps_new = o->keeps_new;
+    choice.fp8_weights = o->fp8_weights;
     return cuda_device_open(&choice, out, err);
 }
 
 extern const struct device_kind device_kind_cuda;
-const struct device_kind device_kind_cuda = {
-    .name = "cuda", .is_likely = cuda_is_likely, .check = check, .open = open_cuda};
+const struct device_kind device_kind_cuda = {.name = "cuda",
+                                             .takes_fp8 = true,
+                                             .is_likely = cuda_is_likely,
+                                             .check = check,
+                                             .open = open_cuda};

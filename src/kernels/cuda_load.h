@@ -22,8 +22,8 @@
  * (kernels/cuda/library.h). ST_BAD says what is wrong. */
 struct cuda_choice {
     int card;
-    const char *keep_dir; /* these two as in struct device_options */
-    bool keeps_new;
+    const char *keep_dir; /* these three as in struct device_options */
+    bool keeps_new, fp8_weights;
     struct cuda_switches switches;
 };
 enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err);

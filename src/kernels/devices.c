@@ -51,6 +51,17 @@ static enum status find(const char *text, const struct device_kind **out, struct
     return (*out)->check(*args, err);
 }
 
+static enum status open_kind(const struct device_kind *kind, const struct device_options *options,
+                             struct str args, struct device *out, struct err *err) {
+    if (options->fp8_weights && !kind->takes_fp8)
+        return err_set(
+            err, ST_BAD,
+            "--weights fp8 needs an NVIDIA H100 or H200, and the model would run on "
+            "device %s; use --weights auto, or --device cuda:0 to see why there is no GPU",
+            kind->name);
+    return kind->open(options, args, out, err);
+}
+
 /* The first that this machine has. The error is that of the last one, which is the CPU's. */
 static enum status open_best(const struct device_options *options, struct device *out,
                              struct err *err) {
@@ -58,7 +69,7 @@ static enum status open_best(const struct device_options *options, struct device
     for (int i = 0; i < KIND_COUNT && st != ST_OK; i++) {
         if (!kinds[i]->is_likely || !kinds[i]->is_likely()) continue;
         if (err) *err = (struct err){{0}};
-        st = kinds[i]->open(options, STR(""), out, err);
+        st = open_kind(kinds[i], options, STR(""), out, err);
     }
     return st;
 }
@@ -69,7 +80,7 @@ enum status device_open(const struct device_options *options, struct device *out
     CHECK(options->threads >= 1);
     if (is_auto(options->name)) return open_best(options, out, err);
     TRY(find(options->name, &kind, &args, err));
-    return kind->open(options, args, out, err);
+    return open_kind(kind, options, args, out, err);
 }
 
 enum status device_check_name(const char *name, struct err *err) {

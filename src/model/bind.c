@@ -216,7 +216,9 @@ static enum status bind_layer_mat(struct binder *b, uint32_t layer, enum mat mat
     if (is_expert) return bind_expert_stack(b, name, s.rows, s.cols, &l->mat[mat]);
     if (mat == MAT_UP && is_fused_up(b, l, name))
         return bind_mat(b, name, 2 * s.rows, s.cols, &l->mat[MAT_GATE_UP]);
-    return bind_mat(b, name, s.rows, s.cols, &l->mat[mat]);
+    TRY(bind_mat(b, name, s.rows, s.cols, &l->mat[mat]));
+    if (mat == MAT_ROUTER) l->mat[mat].keeps_type = true;
+    return ST_OK;
 }
 
 static bool is_norm(enum vec vec) { return vec <= VEC_K_NORM; }
@@ -340,6 +342,7 @@ static enum status bind_head(struct binder *b) {
                      b->err));
     if (!m->own_head.data && !is_tied) return say_missing(b, name);
     m->head = m->own_head.data ? &m->own_head : &m->token_embd;
+    m->own_head.keeps_type = m->token_embd.keeps_type = true;
     if (m->head != &m->token_embd) m->token_embd.use = WEIGHT_TABLE;
     return ST_OK;
 }

@@ -84,3 +84,10 @@ def test_smollm2_reads_its_weights_once_a_step():
     assert head["calls"] == 1 and head["memory_bytes"] == pytest.approx(30.08e6, rel=0.02)
     layers = sum(p["memory_bytes"] for name, p in decode.items() if name.startswith("matmul"))
     assert layers == pytest.approx(66.36e6, rel=0.02)
+
+
+@pytest.mark.parametrize("command", [["profile", LLAMA, *QUICK], ["generate", LLAMA, "-p", "a"]])
+def test_fp8_weights_need_a_gpu(command):
+    said = refusal(BAD, *command, "--weights", "fp8", "--device", "cpu")
+    assert "--weights fp8 needs an NVIDIA H100 or H200" in said
+    assert "--weights auto" in said

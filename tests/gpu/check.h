@@ -11,7 +11,8 @@
 
 /* A measured number, for --json: key, then type of weights. */
 struct figure {
-    const char *key, *type;
+    const char *key;
+    char type[64];
     double value;
 };
 enum { FIGURES_MAX = 64 };
@@ -41,7 +42,7 @@ void check_figure(struct checks *c, const char *key, const char *type, double va
 
 typedef void suite_fn(struct checks *c);
 suite_fn suite_rows, suite_products, suite_attention, suite_sampling, suite_models, suite_steps;
-suite_fn suite_batches;
+suite_fn suite_batches, suite_fp8;
 suite_fn suite_time, suite_compare, suite_attention_speed; /* measure; check nothing */
 suite_fn suite_logits;                                     /* writes them to a file */
 

@@ -110,7 +110,7 @@ class Bench:
 
     # ---- a list of requests through the engine ----
 
-    def replay(self, model, requests, knobs, ctx, limit=120):
+    def replay(self, model, requests, knobs, ctx, limit=120, weights="auto"):
         """`jitney replay`: its summary, its answers by id, its steps."""
         base = os.path.join(self.work, "replay")
         with open(base + ".requests", "w", encoding="utf-8") as file:
@@ -119,7 +119,8 @@ class Bench:
         sets = [word for name, value in knobs.items() for word in ("--set", f"{name}={value}")]
         text = self.run("jitney", "replay", "-m", model, "--requests", base + ".requests",
                         "--device", self.args.device, "--json", "--out", base + ".answers",
-                        "--trace", base + ".steps", "-c", ctx, *sets, limit=limit)
+                        "--trace", base + ".steps", "-c", ctx, "--weights", weights, *sets,
+                        limit=limit)
         with open(base + ".answers", encoding="utf-8") as file:
             answers = {a["id"]: a for a in map(json.loads, file)}
         with open(base + ".steps", encoding="utf-8") as file:
@@ -177,17 +178,23 @@ def step_rate(steps, rows):
             "submit_us": round(submit, 1)}
 
 
-def part_decode(bench, kinds=(("llama-8B", "BF16"),), kv_type="f16"):
+def weights_of(bench, is_fp8):
+    """What --weights says, which --tiny leaves alone: it may run on a CPU."""
+    return "fp8" if is_fp8 and not bench.args.tiny else "auto"
+
+
+def part_decode(bench, kinds=(("llama-8B", "BF16"),), kv_type="f16", is_fp8=False):
     """Decoding steps through the engine, 512 tokens of context."""
     for shape, kind in kinds:
         knobs = {"max_seqs": 256, "max_step_tokens": 8192, "prefix_cache": "off",
                  "waiting_served_ratio": 0, "kv_type": kv_type}
-        name = kind.lower() if shape == "llama-8B" else f"{shape}-{kind.lower()}"
+        of = "fp8" if is_fp8 else kind.lower()
+        name = of if shape == "llama-8B" else f"{shape}-{of}"
         name += "" if kv_type == "f16" else f"-kv-{kv_type}"
         if bench.args.tiny:
             shape, kind = "llama-135M", "BF16"
         _, _, steps = bench.replay(bench.model(shape, kind), decode_requests(bench.args.tiny),
-                                   knobs, 1024)
+                                   knobs, 1024, weights=weights_of(bench, is_fp8))
         for rows in (8, 4, 1) if bench.args.tiny else (256, 128, 32, 8, 1):
             rate = step_rate(steps, rows)
             if not rate:
@@ -197,10 +204,10 @@ def part_decode(bench, kinds=(("llama-8B", "BF16"),), kv_type="f16"):
             bench.keep("steps", f"{name}_b{rows}", rate)
 
 
-def part_prompt(bench):
+def part_prompt(bench, is_fp8=False):
     """Prompts of 2k and 32k tokens, one at a time: tokens a second until the first token."""
     sizes = ((2048, 5, 400), (32768, 3, 4000))
-    shape, kind, name = "llama-8B", "BF16", "bf16"
+    shape, kind, name = "llama-8B", "BF16", "fp8" if is_fp8 else "bf16"
     if bench.args.tiny:
         sizes, shape, kind = ((64, 3, 500), (256, 2, 1000)), "llama-135M", "BF16"
     requests, at = [], 0
@@ -209,7 +216,8 @@ def part_prompt(bench):
             requests.append({"prompt_len": tokens, "max_tokens": 1, "at_ms": at})
             at += gap
     knobs = {"max_seqs": 4, "max_step_tokens": 8192, "prefix_cache": "off"}
-    _, answers, _ = bench.replay(bench.model(shape, kind), requests, knobs, sizes[1][0] + 1024)
+    _, answers, _ = bench.replay(bench.model(shape, kind), requests, knobs, sizes[1][0] + 1024,
+                                 weights=weights_of(bench, is_fp8))
     first = 0
     for key, (tokens, count, _) in zip(("prompt_2k", "prompt_32k"), sizes):
         times = [answers[f"r{first + i}"]["ttft_ms"] for i in range(1, count)]
@@ -217,19 +225,21 @@ def part_prompt(bench):
         bench.keep(key, name, round(tokens * 1000 / median(times), 1))
 
 
-def offline(bench, key, prompt, answer, count, seqs):
-    shape, kind, name = "llama-8B", "BF16", "bf16"
+def offline(bench, key, prompt, answer, count, seqs, is_fp8=False):
+    """With fp8 weights the cache has fp8, too."""
+    shape, kind, name = "llama-8B", "BF16", "fp8" if is_fp8 else "bf16"
     if bench.args.tiny:
         shape, kind, count, seqs = "llama-135M", "BF16", 4, 4
         prompt, answer = prompt // 16, answer // 16
     knobs = {"max_seqs": seqs, "max_step_tokens": 8192 if prompt > 500 else 4096,
-             "prefix_cache": "off"}
+             "prefix_cache": "off", "kv_type": "fp8" if is_fp8 else "f16"}
     summary, _, steps = bench.replay(bench.model(shape, kind),
                                      [{"prompt_len": prompt, "max_tokens": answer}] * count, knobs,
-                                     prompt + answer + 16, limit=150)
+                                     prompt + answer + 16, limit=150,
+                                     weights=weights_of(bench, is_fp8))
     bench.keep(key, name, round(summary["output_tokens_per_s"], 1))
     full = step_rate(steps, seqs)
-    bench.keep("offline_details", key, {
+    bench.keep("offline_details", f"{key}_{name}", {
         "requests": count, "max_seqs": seqs, "elapsed_s": summary["elapsed_s"],
         "steps": summary["steps"], "preemptions": summary["preemptions"], "full_steps": full})
 
@@ -244,6 +254,31 @@ def part_offline_1000_1000(bench):
 
 def part_offline_128_2048(bench):
     offline(bench, "offline_128_2048", 128, 2048, 384, 384)
+
+
+def part_decode_fp8(bench):
+    part_decode(bench, is_fp8=True)
+
+
+def part_decode_fp8_kv_fp8(bench):
+    part_decode(bench, kv_type="fp8", is_fp8=True)
+
+
+def part_prompt_fp8(bench):
+    part_prompt(bench, is_fp8=True)
+
+
+def part_offline_fp8(bench):
+    """Three lists of requests with fp8 weights and an fp8 cache."""
+    offline(bench, "offline_128_128", 128, 128, 4096, 1024, is_fp8=True)
+    offline(bench, "offline_1000_1000", 1000, 1000, 768, 768, is_fp8=True)
+    offline(bench, "offline_128_2048", 128, 2048, 768, 768, is_fp8=True)
+
+
+def part_fp8(bench):
+    """fp8 products against the CPU and against cuBLASLt, and rows of whole steps."""
+    check_suites(bench, ["fp8"], 60)
+    check_suites(bench, ["steps"], 60, "--shape", "fp8")
 
 
 def part_trace_256(bench):
@@ -679,7 +714,8 @@ def part_host(bench):
 
 # The most important first; a smoke test of the server before what takes long.
 PARTS = ["profile", "decode", "http", "prompt", "offline_128_128", "trace_256", "steps", "batches",
-         "logits", "bare", "promise", "host", "attention", "decode_kv_fp8", "decode_06b",
+         "logits", "bare", "promise", "host", "attention", "decode_kv_fp8", "fp8", "decode_fp8",
+         "decode_fp8_kv_fp8", "prompt_fp8", "offline_fp8", "decode_06b",
          "decode_q8_0", "decode_q4_k", "leak", "offline_1000_1000", "hf_ratio", "full",
          "offline_128_2048", "checks"]
 
@@ -690,7 +726,7 @@ BARS = {
     "decode_b8": {"bf16": 1720},
     "decode_b32": {"bf16": 5750},
     "decode_b128": {"bf16": 16900},
-    "decode_b256": {"bf16": 21000, "fp8": 34000, "qwen3-0.6B-bf16": 48500},
+    "decode_b256": {"bf16": 21000, "fp8-kv-fp8": 34000, "qwen3-0.6B-bf16": 48500},
     "prompt_2k": {"bf16": 40000},
     "prompt_32k": {"bf16": 22000},
     "offline_128_128": {"bf16": 15351, "fp8": 27911},

@@ -43,7 +43,9 @@ void check_that(struct checks *c, bool holds, const char *format, ...) {
 
 void check_figure(struct checks *c, const char *key, const char *type, double value) {
     if (c->figure_count == FIGURES_MAX) return;
-    c->figures[c->figure_count++] = (struct figure){key, type, value};
+    struct figure *f = &c->figures[c->figure_count++];
+    *f = (struct figure){.key = key, .value = value};
+    snprintf(f->type, sizeof(f->type), "%s", type);
 }
 
 static bool is_first(const struct checks *c, uint32_t i) {
@@ -76,11 +78,17 @@ static const struct suite {
     suite_fn *run;
     bool is_asked_for; /* only by its name */
 } suites[] = {
-    {"rows", suite_rows, false},           {"products", suite_products, false},
-    {"attention", suite_attention, false}, {"sampling", suite_sampling, false},
-    {"models", suite_models, false},       {"steps", suite_steps, false},
-    {"batches", suite_batches, true},      {"time", suite_time, true},
-    {"compare", suite_compare, true},      {"attention_speed", suite_attention_speed, true},
+    {"rows", suite_rows, false},
+    {"products", suite_products, false},
+    {"attention", suite_attention, false},
+    {"sampling", suite_sampling, false},
+    {"fp8", suite_fp8, false},
+    {"models", suite_models, false},
+    {"steps", suite_steps, false},
+    {"batches", suite_batches, true},
+    {"time", suite_time, true},
+    {"compare", suite_compare, true},
+    {"attention_speed", suite_attention_speed, true},
     {"logits", suite_logits, true},
 };
 enum { SUITES = sizeof(suites) / sizeof(suites[0]) };

@@ -91,7 +91,7 @@ struct operand rig_operand(const struct rig *r, uint32_t value) {
 static void open_device(const char *name, struct rig_run *out) {
     struct err err = {{0}};
     out->is_cpu = strcmp(name, "ref") == 0;
-    struct device_options o = {.name = name, .threads = 1};
+    struct device_options o = {.name = name, .threads = 1, .fp8_weights = out->rig->is_fp8};
     must(out->is_cpu ? cpu_device_open("ref", 1, &out->dev, &err)
                      : device_open(&o, &out->dev, &err),
          &err);

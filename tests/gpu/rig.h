@@ -26,6 +26,7 @@ struct rig {
     uint64_t seed;
     float spread;   /* numbers lie in (-spread, spread); 0 means 1 */
     bool is_coarse; /* they are numbers of tensor/fp8.h */
+    bool is_fp8;    /* weights of 16 bits become e4m3 on a GPU */
     struct rig_value values[RIG_VALUES_MAX];
     uint32_t value_count;
     struct op ops[RIG_OPS_MAX];

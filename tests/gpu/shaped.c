@@ -60,6 +60,7 @@ static void make_weights(struct shaped *m) {
     m->norm = weight_vector(STR("norm"), m->ones, s->dim);
     m->freqs = weight_vector(STR("freqs"), m->ones, s->head_dim / 2);
     m->embed = m->head = matrix(m, s->vocab, s->dim);
+    m->head.keeps_type = true;
     prepare(m, &m->norm);
     prepare(m, &m->freqs);
     prepare(m, &m->head);
@@ -228,7 +229,7 @@ static enum status make_program(struct shaped *m, const struct step_sizes *n,
 bool shaped_open(struct shaped *m, const struct shape *s, const char *device,
                  const struct shaped_sizes *sizes) {
     struct err err = {{0}};
-    struct device_options o = {.name = device, .threads = 1};
+    struct device_options o = {.name = device, .threads = 1, .fp8_weights = s->is_fp8};
     struct step_sizes n = {.rows_max = sizes->rows,
                            .outputs_max = sizes->seqs,
                            .seqs_max = sizes->seqs,

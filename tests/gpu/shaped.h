@@ -20,6 +20,7 @@ struct shape {
     const char *name;
     enum dtype type;
     uint32_t layers, dim, heads, kv_heads, head_dim, ffn, vocab;
+    bool is_fp8; /* weights of the layers become e4m3 on the device */
 };
 
 /* The largest step, the longest sequence, and how many tokens the cache holds in all. Where that is

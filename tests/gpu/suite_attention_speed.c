@@ -69,7 +69,7 @@ static void chunk(struct checks *c, struct shaped *m, uint32_t rows, uint32_t fi
 }
 
 static void measure(struct checks *c, enum kv_type type) {
-    static const struct shape heads = {"heads", DTYPE_BF16, 1, 1024, 32, 8, 128, 1024, 1024};
+    static const struct shape heads = {"heads", DTYPE_BF16, 1, 1024, 32, 8, 128, 1024, 1024, false};
     static struct shaped m;
     struct shaped_sizes sizes = {.rows = CHUNK_MAX,
                                  .seqs = SEQS_MAX,

@@ -108,15 +108,17 @@ static void check_plan(struct checks *c, const struct plan *p) {
 
 void suite_steps(struct checks *c) {
     static const struct plan plans[] = {
-        {{"wide", DTYPE_BF16, 2, 1024, 8, 2, 128, 3072, 4096}, SEQS, PAST},
-        {{"odd", DTYPE_F16, 2, 1600, 20, 5, 64, 1344, 4100}, SEQS, PAST},
-        {{"tall", DTYPE_BF16, 1, 1024, 8, 2, 128, 3072, 128256}, TALL_SEQS, TALL_PAST},
-        {{"q8_0", DTYPE_Q8_0, 2, 1024, 8, 2, 128, 3072, 4096}, SEQS, PAST},
-        {{"q6_k", DTYPE_Q6_K, 1, 1024, 8, 2, 128, 2816, 4112}, SEQS, PAST},
+        {{"wide", DTYPE_BF16, 2, 1024, 8, 2, 128, 3072, 4096, false}, SEQS, PAST},
+        {{"odd", DTYPE_F16, 2, 1600, 20, 5, 64, 1344, 4100, false}, SEQS, PAST},
+        {{"tall", DTYPE_BF16, 1, 1024, 8, 2, 128, 3072, 128256, false}, TALL_SEQS, TALL_PAST},
+        {{"q8_0", DTYPE_Q8_0, 2, 1024, 8, 2, 128, 3072, 4096, false}, SEQS, PAST},
+        {{"q6_k", DTYPE_Q6_K, 1, 1024, 8, 2, 128, 2816, 4112, false}, SEQS, PAST},
+        {{"fp8", DTYPE_BF16, 2, 1024, 8, 2, 128, 3072, 4096, true}, SEQS, PAST},
     };
     static const struct plan quick[] = {
-        {{"quick", DTYPE_BF16, 1, 576, 2, 1, 64, 128, 100}, QUICK_SEQS, QUICK_PAST},
-        {{"quick_q", DTYPE_Q4_K, 1, 768, 4, 1, 64, 256, 100}, QUICK_SEQS, QUICK_PAST},
+        {{"quick", DTYPE_BF16, 1, 576, 2, 1, 64, 128, 100, false}, QUICK_SEQS, QUICK_PAST},
+        {{"quick_q", DTYPE_Q4_K, 1, 768, 4, 1, 64, 256, 100, false}, QUICK_SEQS, QUICK_PAST},
+        {{"quick_fp8", DTYPE_BF16, 1, 640, 2, 1, 64, 256, 100, true}, QUICK_SEQS, QUICK_PAST},
     };
     uint32_t passed = c->passed;
     uint32_t count =

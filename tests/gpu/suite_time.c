@@ -89,15 +89,16 @@ static void measure_shape(struct checks *c, const struct shape *s, const char *v
 }
 
 static const struct shape shapes[] = {
-    {"0.6B-bf16", DTYPE_BF16, 28, 1024, 16, 8, 128, 3072, 151936},
-    {"8B-bf16", DTYPE_BF16, 32, 4096, 32, 8, 128, 14336, 128256},
-    {"0.6B-Q4_K", DTYPE_Q4_K, 28, 1024, 16, 8, 128, 3072, 151936},
-    {"8B-Q8_0", DTYPE_Q8_0, 32, 4096, 32, 8, 128, 14336, 128256},
-    {"8B-Q4_K", DTYPE_Q4_K, 32, 4096, 32, 8, 128, 14336, 128256},
+    {"0.6B-bf16", DTYPE_BF16, 28, 1024, 16, 8, 128, 3072, 151936, false},
+    {"8B-bf16", DTYPE_BF16, 32, 4096, 32, 8, 128, 14336, 128256, false},
+    {"0.6B-Q4_K", DTYPE_Q4_K, 28, 1024, 16, 8, 128, 3072, 151936, false},
+    {"8B-Q8_0", DTYPE_Q8_0, 32, 4096, 32, 8, 128, 14336, 128256, false},
+    {"8B-Q4_K", DTYPE_Q4_K, 32, 4096, 32, 8, 128, 14336, 128256, false},
+    {"8B-fp8", DTYPE_BF16, 32, 4096, 32, 8, 128, 14336, 128256, true},
     /* A quarter of the layers: unpacking all takes long. */
-    {"2B-bf16", DTYPE_BF16, 8, 4096, 32, 8, 128, 14336, 128256},
-    {"2B-Q8_0", DTYPE_Q8_0, 8, 4096, 32, 8, 128, 14336, 128256},
-    {"2B-Q4_K", DTYPE_Q4_K, 8, 4096, 32, 8, 128, 14336, 128256},
+    {"2B-bf16", DTYPE_BF16, 8, 4096, 32, 8, 128, 14336, 128256, false},
+    {"2B-Q8_0", DTYPE_Q8_0, 8, 4096, 32, 8, 128, 14336, 128256, false},
+    {"2B-Q4_K", DTYPE_Q4_K, 8, 4096, 32, 8, 128, 14336, 128256, false},
 };
 enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 

@@ -77,6 +77,7 @@ static enum status load(struct forward *e, const char *path, const struct forwar
                                            .ctx_tokens = o->ctx_tokens,
                                            .device = o->device,
                                            .isa = o->isa,
+                                           .fp8_weights = o->fp8_weights,
                                            .weights = o->weights,
                                            .tokens_only = o->tokens_only};
     TRY(loaded_model_open(&e->loaded, path, &options, err));

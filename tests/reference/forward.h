@@ -23,6 +23,7 @@ struct forward_options {
     uint32_t chunk_tokens; /* rows computed at once; 0: 256               */
     enum kv_type kv_type;
     const char *device, *isa;            /* as in struct loaded_model_options */
+    bool fp8_weights;                    /* likewise */
     struct weight_cache_options weights; /* zeroed: no cache */
     bool tokens_only;                    /* the model may come without a tokenizer */
 };

@@ -95,7 +95,8 @@ static __device__ inline float2 load_value(const struct segment_places &s, uint3
     if (SOURCE == FROM_F32) return *(const float2 *)(side + at * 4);
     if (SOURCE == FROM_F16) return __half22float2(*(const __half2 *)(side + at * 2));
     if (SOURCE == FROM_F8) {
-        uint32_t pair = *(const uint16_t *)(side + at);
+        uint32_t next = (uint32_t)cuda_v_index(type, j % CUDA_TILE_TOKENS, d + 1, head_dim);
+        uint32_t pair = side[at] | (uint32_t)side[next] << 8;
         return __half22float2(fp8_spread(__byte_perm(pair, 0, 0x1404)));
     }
     char2 both = *(const char2 *)(side + at);

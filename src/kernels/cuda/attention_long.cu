@@ -2,10 +2,12 @@
  *
  * Mapping: 4 warps and 64 queries, 16 to a warp; all segments, tile after tile. The longest runs
  * come first. Tiles come by cp.async into two buffers: of keys and of values, 64 tokens of a piece
- * side by side. Products by wgmma where there is one (Hopper), else by mma.sync: the same bits.
+ * side by side. Products by mma.sync, for a cache of fp8 by wgmma where there is one (Hopper; f16
+ * has attention_chunk.cu there): the same bits.
  */
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/attention_fp8.cuh"
 #include "kernels/cuda/attention_mma.cuh"
 #include "kernels/cuda/attention_sums.cuh"
 #include "kernels/cuda/device_async.cuh"
@@ -32,6 +34,11 @@ static __device__ inline void bring(const uint8_t *tile, const uint8_t *any, uin
     }
 }
 
+/* Of fp8 a block's memory is one stage of f16, which is worked on, then STAGES of bytes. */
+template <int D> static __device__ inline uint32_t f8_stage_at(uint32_t i) {
+    return mma_dims<D>::stage + i % STAGES * mma_dims<D>::f8_stage;
+}
+
 template <int D, bool IS_F8>
 static __device__ inline void bring_tile(const struct cuda_attention &a, const uint8_t *tile,
                                          uint32_t t, struct reach all, uint32_t ring) {
@@ -41,11 +48,48 @@ static __device__ inline void bring_tile(const struct cuda_attention &a, const u
         bring<D>(tile, a.kv.base, t, all, ring + t % STAGES * mma_dims<D>::stage);
 }
 
+/* ---- tiles of fp8 ---- */
+
+/* Values of tokens that are not attended become zeros: `first` is the first of eight. */
+static __device__ inline void clean_eight(const struct reach &all, uint32_t first, uint4 *eight) {
+    if (first >= all.first && first + 8 <= all.end) return;
+    uint16_t *halves = (uint16_t *)eight;
+#pragma unroll
+    for (uint32_t i = 0; i < 8; i++)
+        if (first + i < all.first || first + i >= all.end) halves[i] = 0;
+}
+
+/* The warp's bytes to f16, keys as those of a cache of f16, values as they lie: 16 bytes are 8
+ * dimensions of two keys, or one dimension of 16 values, 8 of which go side by side:
+ * [2][D][8 tokens]. */
 template <int D>
 static __device__ inline void spread_tile(uint32_t t, struct reach all, uint8_t *buffers) {
-    uint8_t *keys = buffers + threadIdx.x / 32 * AS_IN_CACHE;
-    spread_f8<D, SIDE_BY_SIDE>(buffers + f8_stage_at<D>(t), t, all,
-                               {keys, keys + mma_dims<D>::stage / 2});
+    using dims = mma_dims<D>;
+    static constexpr uint32_t of_a_piece = CUDA_TILE_TOKENS / 2;
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    uint32_t first = t * TILE + warp * CUDA_TILE_TOKENS;
+    const uint8_t *mine = buffers + f8_stage_at<D>(t) + warp * 2 * dims::f8_side;
+    uint8_t *keys = buffers + warp * AS_IN_CACHE;
+    uint8_t *values = buffers + dims::stage / 2 + warp * dims::side;
+#pragma unroll
+    for (uint32_t n = lane; n < 2 * D; n += 32) {
+        uint32_t i = n % D;
+        uint4 raw = *(const uint4 *)(mine + n * 16), out[2];
+        fp8_halves(raw.x, (__half2 *)&out[0].x);
+        fp8_halves(raw.y, (__half2 *)&out[0].z);
+        fp8_halves(raw.z, (__half2 *)&out[1].x);
+        fp8_halves(raw.w, (__half2 *)&out[1].z);
+        if (n < D) {
+            uint4 *place = (uint4 *)(keys + i / of_a_piece * SIDE_BY_SIDE) + i % of_a_piece * 2;
+            place[0] = out[0];
+            place[1] = out[1];
+        } else {
+            clean_eight(all, first, &out[0]);
+            clean_eight(all, first + 8, &out[1]);
+            ((uint4 *)values)[i] = out[0];
+            ((uint4 *)values)[D + i] = out[1];
+        }
+    }
 }
 
 /* ---- products ---- */
@@ -66,12 +110,26 @@ static __device__ inline void score(const uint32_t q[mma_dims<D>::steps][4], uin
         wgmma_64<false>(s, q[step],
                         wgmma_operand(keys + 2 * step * SIDE_BY_SIDE, SIDE_BY_SIDE, 128));
     wgmma_end();
-    wgmma_wait();
+    wgmma_wait<0>();
     wgmma_hold<TILE>(s);
 }
 
+/* add_values of values as spread_tile leaves them. */
+template <int D>
+static __device__ inline void add_spread(const uint32_t p[4], uint32_t values,
+                                         float out[D / 8][4]) {
+    uint32_t lane = threadIdx.x % 32, half = lane / 8 % 2, d = lane % 8 + lane / 16 * 8;
+#pragma unroll
+    for (uint32_t i = 0; i < D / 16; i++) {
+        uint32_t b[4];
+        ldmatrix_x4(b, values + (half * D + i * 16 + d) * 16);
+        mma_16x8x16<false>(out[2 * i], p, b);
+        mma_16x8x16<false>(out[2 * i + 1], p, b + 2);
+    }
+}
+
 /* out += p * V and sum += p * 1, 16 tokens after 16. */
-template <int D, bool IS_WG>
+template <int D, bool IS_F8, bool IS_WG>
 static __device__ inline void add_tile(const float s[TILE / 8][4], uint32_t values,
                                        float out[D / 8][4], float sum[4]) {
     const uint32_t ones[2] = {0x3c003c00u, 0x3c003c00u};
@@ -84,19 +142,21 @@ static __device__ inline void add_tile(const float s[TILE / 8][4], uint32_t valu
     }
 #pragma unroll
     for (uint32_t i = 0; i < KV_TILES; i++) {
-        uint32_t at = values + i * AS_IN_CACHE;
-        if (!IS_WG)
-            add_values<D, SIDE_BY_SIDE>(p[i], at, 0, out);
+        uint32_t at = values + i * mma_dims<D>::side;
+        if (!IS_F8)
+            add_values<D, SIDE_BY_SIDE>(p[i], values + i * AS_IN_CACHE, 0, out);
+        else if (!IS_WG)
+            add_spread<D>(p[i], at, out);
         else if (D == 64)
-            wgmma_64<true>(out, p[i], wgmma_operand(at, 128, SIDE_BY_SIDE));
+            wgmma_64<false>(out, p[i], wgmma_operand(at, D * 16, 128));
         else
-            wgmma_128<true>(out, p[i], wgmma_operand(at, 128, SIDE_BY_SIDE));
+            wgmma_128<false>(out, p[i], wgmma_operand(at, D * 16, 128));
     }
     if (IS_WG) wgmma_end();
 #pragma unroll
     for (uint32_t i = 0; i < KV_TILES; i++) mma_16x8x16<false>(sum, p[i], ones);
     if (!IS_WG) return;
-    wgmma_wait();
+    wgmma_wait<0>();
     wgmma_hold<D>(out);
 }
 
@@ -135,7 +195,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     float *kept = (float *)(buffers + STAGES * dims::stage), factor = exponent_factor(a);
     float all_max[2] = {-DEVICE_INF, -DEVICE_INF}, all_sum[2] = {0.0f, 0.0f};
     float max[2] = {-DEVICE_INF, -DEVICE_INF}, sum[4] = {0.0f}, out[D / 8][4] = {{0.0f}};
-    load_queries<D>(a, q, frags);
+    load_queries<D, false>(a, q, frags);
     uint32_t from = all.first / TILE, to = (all.end + TILE - 1) / TILE;
     const uint8_t *next = find_tile(a, blocks, all, kv_head, from);
     bring_tile<D, IS_F8>(a, next, from, all, ring);
@@ -157,7 +217,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
         top[1] = max_of<TILE / 8>(s, 1);
         rescale<D / 8>(top, factor, max, out, sum);
         weights_of<TILE / 8>(max, factor, s);
-        add_tile<D, IS_WG>(s, stage + dims::stage / 2, out, sum);
+        add_tile<D, IS_F8, IS_WG>(s, stage + dims::stage / 2, out, sum);
         if ((t + 1) % PER_SEGMENT == 0 || t + 1 == to) {
             bool is_first = t / PER_SEGMENT == from / PER_SEGMENT;
             join_long<D>(factor, max, sum, out, is_first, kept, all_max, all_sum);
@@ -205,7 +265,6 @@ template <int D, bool IS_F8, bool IS_WG> static void prepare(void) {
 
 template <int D> static void prepare_all(void) {
     prepare<D, false, false>();
-    prepare<D, false, true>();
     prepare<D, true, false>();
     prepare<D, true, true>();
 }
@@ -223,8 +282,6 @@ static void launch_dims(const struct cuda_attention *a, const struct cuda_row_ru
         launch_long<D, true, true>(a, table, count, queue);
     else if (is_f8)
         launch_long<D, true, false>(a, table, count, queue);
-    else if (a->by_groups)
-        launch_long<D, false, true>(a, table, count, queue);
     else
         launch_long<D, false, false>(a, table, count, queue);
 }

@@ -8,6 +8,7 @@
  */
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/attention_fp8.cuh"
 #include "kernels/cuda/attention_mma.cuh"
 #include "kernels/cuda/attention_sums.cuh"
 #include "kernels/cuda/device_async.cuh"
@@ -105,7 +106,7 @@ static __device__ inline void bring_tile(const struct cuda_attention &a,
                                          const struct short_work<D> &w, const uint8_t *tile,
                                          uint32_t t) {
     if (IS_F8)
-        bring_f8<D>(tile, a.kv.base, w.ring + f8_stage_at<D>(t));
+        bring_f8<D>(tile, a.kv.base, w.ring + t % STAGES * mma_dims<D>::f8_stage);
     else
         bring<D>(tile, a.kv.base, t, w.all, w.ring + t % STAGES * mma_dims<D>::stage);
 }
@@ -119,16 +120,8 @@ static __device__ void bring_first(const struct cuda_attention &a, const struct 
     copies_commit();
 }
 
-/* Bytes that lie in `stage` to the block's f16, by the warp that has brought them. */
-template <int D>
-static __device__ inline void spread_tile(const uint8_t *stage, uint32_t t, struct reach all,
-                                          uint8_t *buffers) {
-    uint8_t *keys = buffers + threadIdx.x / 32 * 2 * mma_dims<D>::side;
-    spread_f8<D, AS_IN_CACHE>(stage, t, all, {keys, keys + mma_dims<D>::side});
-}
-
-/* Tile `t`, which lies in `stage`. */
-template <int D>
+/* Tile `t`, which lies in `stage` of the ring. */
+template <int D, bool IS_F8>
 static __device__ inline void attend_tile(const struct cuda_attention &a,
                                           const struct short_work<D> &w, uint32_t t, uint32_t stage,
                                           struct short_sums<D> *sums) {
@@ -137,7 +130,10 @@ static __device__ inline void attend_tile(const struct cuda_attention &a,
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const struct short_shared &m = *w.shared;
     float s[2][4] = {{0.0f}}, top[2], factor = exponent_factor(a);
-    score_tile<D, AS_IN_CACHE>(w.frags, stage + warp * 2 * dims::side, s);
+    if (IS_F8)
+        score_f8<D>(w.frags, w.buffers + stage + warp * 2 * dims::f8_side, s);
+    else
+        score_tile<D, AS_IN_CACHE>(w.frags, w.ring + stage + warp * 2 * dims::side, s);
     if (a.softcap > 0.0f)
         mask_scores<2, true>(a, w.q, t * TILE + warp * CUDA_TILE_TOKENS, s);
     else
@@ -149,9 +145,17 @@ static __device__ inline void attend_tile(const struct cuda_attention &a,
         uint32_t p[4];
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            p[k] = *(const uint32_t *)&m.p[lane / 4 + k % 2 * 8][i * 16 + k / 2 * 8 + lane % 4 * 2];
-        add_values<D / 4, AS_IN_CACHE>(p, stage + i * 2 * dims::side + dims::side, warp * (D / 32),
-                                       sums->out);
+            p[k] = *(const uint32_t *)&m
+                        .p[lane / 4 + k % 2 * 8]
+                          [i * 16 + (IS_F8 ? k / 2 * 2 + lane % 4 * 4 : k / 2 * 8 + lane % 4 * 2)];
+        if (IS_F8)
+            add_f8<D / 4>(p,
+                          w.buffers + stage + (2 * i + 1) * dims::f8_side +
+                              warp * (D / 4) * CUDA_TILE_TOKENS,
+                          mask_f8(w.all, t * TILE + i * CUDA_TILE_TOKENS), sums->out);
+        else
+            add_values<D / 4, AS_IN_CACHE>(p, w.ring + stage + (2 * i + 1) * dims::side,
+                                           warp * (D / 32), sums->out);
         mma_16x8x16<false>(sums->sum, p, ones);
     }
 }
@@ -167,14 +171,13 @@ static __device__ void attend_short(const struct cuda_attention &a, const struct
     uint32_t last = a.segments > 1 ? to : (w.all.end + TILE - 1) / TILE;
     const uint8_t *next = find_tile(a, w.blocks, w.all, w.kv_head, from + 1);
     for (uint32_t t = from; t < to; t++) {
-        uint32_t stage = w.ring + (IS_F8 ? 0 : t % STAGES * dims::stage);
+        uint32_t stage = t % STAGES * (IS_F8 ? dims::f8_stage : dims::stage);
         if (t + 1 < last) bring_tile<D, IS_F8>(a, w, next, t + 1);
         copies_commit();
         next = find_tile(a, w.blocks, w.all, w.kv_head, t + 2);
         copies_wait<1>();
-        if (IS_F8) spread_tile<D>(w.buffers + f8_stage_at<D>(t), t, w.all, w.buffers);
         __syncthreads();
-        attend_tile<D>(a, w, t, stage, sums);
+        attend_tile<D, IS_F8>(a, w, t, stage, sums);
         __syncthreads(); /* this tile's buffer is free for the next but one */
     }
 }
@@ -269,7 +272,7 @@ static __global__ void __launch_bounds__(THREADS)
     wait_for_inputs();
     if (is_idle) return;
     if (!is_old) bring_first<D, IS_F8>(a, w, from);
-    load_queries<D>(a, w.q, w.frags);
+    load_queries<D, IS_F8>(a, w.q, w.frags);
     struct all_sums<D> all;
     clear_all<D>(&all);
     if (a.segments > 1) end = from + 1;
@@ -383,10 +386,10 @@ static __global__ void __launch_bounds__(THREADS, CUDA_WHOLE_BLOCKS)
     }
     __syncthreads();
     bool is_old = (item.from + 1) * TILE < item.all.end; /* without the newest token */
-    uint32_t begin = ring + (IS_F8 ? f8_stage_at<D>(0) : 0);
-    if (is_old) bring_whole<D, IS_F8>(a, item, item.from, begin, arrival);
+    static constexpr uint32_t size = IS_F8 ? dims::f8_stage : dims::stage;
+    if (is_old) bring_whole<D, IS_F8>(a, item, item.from, ring, arrival);
     wait_for_inputs();
-    if (!is_old) bring_whole<D, IS_F8>(a, item, item.from, begin, arrival);
+    if (!is_old) bring_whole<D, IS_F8>(a, item, item.from, ring, arrival);
     for (; i < items; i += gridDim.x) {
         uint32_t next = i + gridDim.x, next_row = min(next, items - 1) / a.kv_heads;
         int32_t next_pos = a.pos[next_row];
@@ -398,14 +401,17 @@ static __global__ void __launch_bounds__(THREADS, CUDA_WHOLE_BLOCKS)
         struct all_sums<D> all;
         w.q[0] = query_of(a, run, item.kv_head, lane / 4);
         w.q[1] = query_of(a, run, item.kv_head, lane / 4 + 8);
+        w.all = item.all;
+        w.ring = ring;
+        w.buffers = buffers;
         w.shared = &m;
-        load_queries<D>(a, w.q, w.frags);
+        load_queries<D, IS_F8>(a, w.q, w.frags);
         clear_sums<D>(&sums);
         clear_all<D>(&all);
         for (uint32_t t = item.from; t < item.to; t++, done++) {
-            uint32_t stage = IS_F8 ? 0 : done % STAGES * dims::stage, ahead = (done + 1) % STAGES;
+            uint32_t stage = done % STAGES * size, ahead = (done + 1) % STAGES;
             bool is_last = t + 1 == item.to;
-            uint32_t to = ring + (IS_F8 ? f8_stage_at<D>(ahead) : ahead * dims::stage);
+            uint32_t to = ring + ahead * size;
             uint32_t comes = arrival + ahead * 8;
             if (!is_last) bring_whole<D, IS_F8>(a, item, t + 1, to, comes);
             if (is_last && next < items) {
@@ -413,13 +419,8 @@ static __global__ void __launch_bounds__(THREADS, CUDA_WHOLE_BLOCKS)
                 bring_whole<D, IS_F8>(a, following, following.from, to, comes);
             }
             arrival_wait(arrival + done % STAGES * 8, done / STAGES);
-            if (IS_F8) {
-                spread_tile<D>(buffers + f8_stage_at<D>(done), t, item.all, buffers);
-                __syncwarp(); /* the warp's keys; values are read behind the next barrier */
-            } else {
-                clean_values<D>(item.all, t, buffers + stage);
-            }
-            attend_tile<D>(a, w, t, ring + stage, &sums);
+            if (!IS_F8) clean_values<D>(item.all, t, buffers + stage);
+            attend_tile<D, IS_F8>(a, w, t, stage, &sums);
             __syncthreads(); /* this tile's buffer is free for the next but one */
             if ((t + 1) % PER_SEGMENT != 0 && !is_last) continue;
             join_segment<D>(exponent_factor(a), sums, &all);
@@ -432,14 +433,17 @@ static __global__ void __launch_bounds__(THREADS, CUDA_WHOLE_BLOCKS)
 
 /* ---- launching ---- */
 
+template <int D, bool IS_F8> static constexpr uint32_t ring_bytes(void) {
+    return STAGES * (IS_F8 ? mma_dims<D>::f8_stage : mma_dims<D>::stage);
+}
+
 template <int D, bool IS_F8>
 static void launch_short(const struct cuda_attention *a, const struct cuda_row_runs *runs,
                          const struct cuda_queue *queue) {
     uint32_t group = a->heads / a->kv_heads, rows = runs->table ? CUDA_SHORT_QUERIES / group : 1;
     dim3 parts(runs->short_count, a->kv_heads, a->segments);
     dim3 joins(runs->short_count, rows, (a->heads + WARPS - 1) / WARPS);
-    launch(queue, short_kernel<D, IS_F8>, parts, THREADS, STAGES * mma_dims<D>::stage, *a,
-           runs->table);
+    launch(queue, short_kernel<D, IS_F8>, parts, THREADS, ring_bytes<D, IS_F8>(), *a, runs->table);
     if (a->segments > 1) launch(queue, join_kernel<D>, joins, THREADS, 0, *a, runs->table);
 }
 
@@ -448,14 +452,14 @@ static void launch_whole(const struct cuda_attention *a, uint32_t rows,
                          const struct cuda_queue *queue) {
     uint32_t items = rows * a->kv_heads, most = CUDA_WHOLE_BLOCKS * a->multiprocessors;
     launch(queue, whole_kernel<D, IS_F8>, items < most ? items : most, THREADS,
-           STAGES * mma_dims<D>::stage, *a, items);
+           ring_bytes<D, IS_F8>(), *a, items);
 }
 
 template <int D, bool IS_F8> static void prepare(void) {
     cudaFuncSetAttribute(short_kernel<D, IS_F8>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         (int)(STAGES * mma_dims<D>::stage));
+                         (int)ring_bytes<D, IS_F8>());
     cudaFuncSetAttribute(whole_kernel<D, IS_F8>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         (int)(STAGES * mma_dims<D>::stage));
+                         (int)ring_bytes<D, IS_F8>());
 }
 
 void cuda_attention_mma_prepare(void) {
@@ -464,6 +468,7 @@ void cuda_attention_mma_prepare(void) {
     prepare<128, false>();
     prepare<128, true>();
     cuda_attention_long_prepare();
+    cuda_attention_chunk_prepare();
 }
 
 bool cuda_attention_mma_can(const struct cuda_attention *a) {
@@ -491,6 +496,10 @@ void cuda_attention_mma(const struct cuda_attention *a, const struct cuda_row_ru
         launch_few<128, true>(a, runs, queue);
     else if (runs->short_count > 0)
         launch_few<128, false>(a, runs, queue);
-    if (runs->long_count > 0)
-        cuda_attention_long(a, runs->table + runs->short_count, runs->long_count, queue);
+    if (runs->long_count == 0) return;
+    const struct cuda_row_run *table = runs->table + runs->short_count;
+    if (cuda_attends_chunks(a->kv.type, a->by_groups))
+        cuda_attention_chunk(a, table, runs->long_count, queue);
+    else
+        cuda_attention_long(a, table, runs->long_count, queue);
 }

@@ -15,13 +15,13 @@
  *
  *     attention_mma.cu    few rows: 16 queries to a block
  *     attention_long.cu   prompts: 64 queries to a block
+ *     attention_chunk.cu  prompts over a cache of f16, Hopper: 128 queries to a block
  */
 #ifndef KERNELS_CUDA_ATTENTION_MMA_CUH
 #define KERNELS_CUDA_ATTENTION_MMA_CUH
 
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/device_fp8.cuh"
 #include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/device_mma.cuh"
 #include "kernels/cuda/device_rows.cuh"
@@ -29,7 +29,7 @@
 
 static constexpr uint32_t SEGMENT = CUDA_ATTN_SEGMENT, TILE = 64, PER_SEGMENT = SEGMENT / TILE;
 static constexpr uint32_t WARPS = 4,
-                          THREADS = WARPS * 32; /* of a block, but for attention_warp.cu */
+                          THREADS = WARPS * 32; /* of a block */
 static constexpr uint32_t KV_TILES = TILE / CUDA_TILE_TOKENS, STAGES = 2;
 static constexpr float LOG2E = 1.44269504f;
 static_assert(KV_TILES == WARPS, "a warp brings one KV tile");
@@ -81,14 +81,16 @@ static __device__ inline struct query query_of(const struct cuda_attention &a,
     return q;
 }
 
-/* Operand a of all steps over d. */
-template <int D>
+/* Operand a of all steps over d. The order of the 16 dimensions within a step does not change the
+ * result; over an fp8 cache it is chosen so that a thread reads four adjacent bytes of a key. */
+template <int D, bool IS_F8>
 static __device__ inline void load_queries(const struct cuda_attention &a, const struct query q[2],
                                            uint32_t out[mma_dims<D>::steps][4]) {
 #pragma unroll
     for (uint32_t i = 0; i < mma_dims<D>::steps * 4; i++) {
         const struct query &mine = q[i % 2];
-        uint32_t d = i / 4 * 16 + i % 4 / 2 * 8 + threadIdx.x % 4 * 2;
+        uint32_t d = i / 4 * 16 + (IS_F8 ? i % 4 / 2 * 2 + threadIdx.x % 4 * 4
+                                         : i % 4 / 2 * 8 + threadIdx.x % 4 * 2);
         float2 two = make_float2(0.0f, 0.0f);
         if (mine.reach.end > 0)
             two = *(const float2 *)(mat_f32(a.q, mine.row) + (size_t)mine.head * D + d);
@@ -108,57 +110,6 @@ static __device__ inline const uint8_t *find_tile(const struct cuda_attention &a
     uint32_t first = kv_tile * CUDA_TILE_TOKENS;
     if (first >= all.end || first + CUDA_TILE_TOKENS <= all.first) return NULL;
     return cuda_kv_tile(&a.kv, blocks, kv_tile, a.layer, kv_head);
-}
-
-/* ---- tiles of fp8 ---- */
-
-/* A block's memory: one stage of f16, which is worked on, then STAGES of bytes. */
-template <int D> static __device__ inline uint32_t f8_stage_at(uint32_t i) {
-    return mma_dims<D>::stage + i % STAGES * mma_dims<D>::f8_stage;
-}
-
-/* The warp's KV tile as it lies: a thread brings the pieces of 16 bytes that it spreads. */
-template <int D>
-static __device__ inline void bring_f8(const uint8_t *tile, const uint8_t *any, uint32_t stage) {
-    static constexpr uint32_t bytes = 2 * mma_dims<D>::f8_side; /* keys and values */
-    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const uint8_t *from = tile ? tile : any;
-#pragma unroll
-    for (uint32_t i = lane; i < bytes / 16; i += 32)
-        copy_16(stage + warp * bytes + i * 16, from + i * 16, tile != NULL);
-}
-
-/* Where keys and values of the warp's tile go as f16; NEXT as below. */
-struct f8_places {
-    uint8_t *keys, *values;
-};
-
-/* 16 bytes are 8 dimensions of two tokens. Values of tokens that are not attended become zeros. */
-template <int D, int NEXT>
-static __device__ inline void spread_f8(const uint8_t *stage, uint32_t t, struct reach all,
-                                        const struct f8_places &to) {
-    using dims = mma_dims<D>;
-    static constexpr uint32_t of_a_piece = CUDA_TILE_TOKENS / 2, pieces = dims::f8_side / 16;
-    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const uint8_t *mine = stage + warp * 2 * dims::f8_side;
-#pragma unroll
-    for (uint32_t n = lane; n < 2 * pieces; n += 32) {
-        uint32_t i = n % pieces, token = i % of_a_piece * 2;
-        uint32_t first = t * TILE + warp * CUDA_TILE_TOKENS + token;
-        bool is_value = n >= pieces;
-        uint4 raw = *(const uint4 *)(mine + n * 16), out[2];
-        fp8_halves(raw.x, (__half2 *)&out[0].x);
-        fp8_halves(raw.y, (__half2 *)&out[0].z);
-        fp8_halves(raw.z, (__half2 *)&out[1].x);
-        fp8_halves(raw.w, (__half2 *)&out[1].z);
-#pragma unroll
-        for (uint32_t k = 0; k < 2; k++)
-            if (is_value && (first + k < all.first || first + k >= all.end))
-                out[k] = uint4{0, 0, 0, 0};
-        uint4 *place = (uint4 *)((is_value ? to.values : to.keys) + i / of_a_piece * NEXT);
-        place[token] = out[0];
-        place[token + 1] = out[1];
-    }
 }
 
 /* ---- products ---- */

@@ -8,8 +8,12 @@
  * cuBLASLt thinks in columns: a row-major w[n][k] is its k x n matrix, to be transposed, and a
  * row-major x[m][k] its k x m matrix. The result, n x m, is our row-major dst[m][n].
  *
+ * Products of fp8 are scaled by a vector for each operand, which cuBLASLt does on Hopper from CUDA
+ * 12.9 on. They accumulate as the tensor cores do ("fast"), in one accumulator.
+ *
  * Which algorithm a shape takes is chosen once and kept in a table: the first that cuBLASLt
- * proposes or, if choices are timed, the fastest of those that give the bits of our own kernel.
+ * proposes or, if choices are timed, the fastest of those that give the bits of our own kernel; of
+ * fp8, where its bits are not those of our kernel (fp8.c), those of the first that it proposes.
  *
  * Entry points: cuda_blas_open, cuda_blas_run.
  */
@@ -66,7 +70,8 @@ struct choice_key {
 struct choice {
     struct choice_key key;
     bool is_known, has_algo;
-    bool is_timed; /* it was the fastest, in this run or in an earlier one */
+    bool is_timed;   /* it was the fastest, in this run or in an earlier one */
+    bool is_refused; /* all were tried, and none gave the bits that it must */
     cublasLtMatmulAlgo_t algo;
 };
 
@@ -76,7 +81,8 @@ struct cuda_blas {
     void *library;
     struct blas_functions f;
     cublasLtHandle_t handle;
-    cublasLtMatmulDesc_t product;
+    cublasLtMatmulDesc_t product, product_fp8; /* the latter NULL: vectors of scales are unknown */
+    const struct cuda_device *dev;
     void *workspace;
     struct choice choices[CHOICES];
     char keep_dir[PATH_BYTES]; /* "": algorithms are not kept */
@@ -123,14 +129,48 @@ static bool find_functions(struct cuda_blas *b) {
     return all;
 }
 
-static bool make_product(struct cuda_blas *b) {
+static bool make_product(struct cuda_blas *b, cublasLtMatmulDesc_t *out) {
     cublasOperation_t transposed = CUBLAS_OP_T;
-    if (b->f.cublasLtCreate(&b->handle) != CUBLAS_STATUS_SUCCESS) return false;
-    if (b->f.cublasLtMatmulDescCreate(&b->product, CUBLAS_COMPUTE_32F, CUDA_R_32F) !=
-        CUBLAS_STATUS_SUCCESS)
+    if (b->f.cublasLtMatmulDescCreate(out, CUBLAS_COMPUTE_32F, CUDA_R_32F) != CUBLAS_STATUS_SUCCESS)
         return false;
-    return b->f.cublasLtMatmulDescSetAttribute(b->product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+    return b->f.cublasLtMatmulDescSetAttribute(*out, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
                                                sizeof(transposed)) == CUBLAS_STATUS_SUCCESS;
+}
+
+/* Without it fp8 products go to our own kernel: no error. */
+static void make_product_fp8(struct cuda_blas *b) {
+    const int8_t fast = 1;
+    const int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    static const cublasLtMatmulDescAttributes_t modes[] = {CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
+                                                           CUBLASLT_MATMUL_DESC_B_SCALE_MODE};
+    bool is_fine = make_product(b, &b->product_fp8);
+    is_fine = is_fine &&
+              b->f.cublasLtMatmulDescSetAttribute(b->product_fp8, CUBLASLT_MATMUL_DESC_FAST_ACCUM,
+                                                  &fast, sizeof(fast)) == CUBLAS_STATUS_SUCCESS;
+    for (int i = 0; i < 2; i++)
+        is_fine =
+            is_fine && b->f.cublasLtMatmulDescSetAttribute(b->product_fp8, modes[i], &mode,
+                                                           sizeof(mode)) == CUBLAS_STATUS_SUCCESS;
+    if (is_fine || !b->product_fp8) return;
+    b->f.cublasLtMatmulDescDestroy(b->product_fp8);
+    b->product_fp8 = NULL;
+}
+
+/* Scales belong to the description of a product: they are set before each. */
+static void set_scales(struct cuda_blas *b, const struct cuda_gemm *g) {
+    if (g->form != CUDA_FP8) return;
+    b->f.cublasLtMatmulDescSetAttribute(b->product_fp8, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                                        &g->w_scale, sizeof(g->w_scale));
+    b->f.cublasLtMatmulDescSetAttribute(b->product_fp8, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                                        &g->x_scale, sizeof(g->x_scale));
+}
+
+/* The description of the product; NULL: it cannot be done. */
+static cublasLtMatmulDesc_t product_of(struct cuda_blas *b, const struct cuda_gemm *g) {
+    if (g->form != CUDA_FP8) return b->product;
+    if (!b->product_fp8 || g->weights % 16 != 0) return NULL;
+    set_scales(b, g);
+    return b->product_fp8;
 }
 
 static struct choice *find_choice(struct cuda_blas *b, const struct choice_key *key) {
@@ -191,6 +231,7 @@ enum status cuda_blas_open(struct cuda_device *dev, const struct cuda_library_op
     struct cuda_blas *b = mem_zalloc(sizeof(*b));
     if (!b) return err_set(err, ST_NOMEM, "cuda: out of memory for cuBLASLt");
     enum status st = ST_OK;
+    b->dev = dev;
     b->is_timed = dev->switches.timed;
     b->any_sums = dev->switches.any_sums;
     b->library = find_library(dirs);
@@ -199,7 +240,8 @@ enum status cuda_blas_open(struct cuda_device *dev, const struct cuda_library_op
                      "cuda: neither %s nor %s was found in \"%s\" or where the system looks; set "
                      "JITNEY_CUBLASLT_DIR to the folder that holds it",
                      names[0], names[1], dirs ? dirs : "");
-    else if (!find_functions(b) || !make_product(b))
+    else if (!find_functions(b) || b->f.cublasLtCreate(&b->handle) != CUBLAS_STATUS_SUCCESS ||
+             !make_product(b, &b->product))
         st = err_set(err, ST_BAD, "cuda: cuBLASLt was found but cannot be used");
     else if (!(b->workspace = cuda_take(dev, WORKSPACE_BYTES)))
         st = cuda_say_full(dev, "cuBLASLt's workspace", WORKSPACE_BYTES, err);
@@ -207,6 +249,7 @@ enum status cuda_blas_open(struct cuda_device *dev, const struct cuda_library_op
         cuda_blas_close(b);
         return st;
     }
+    if (dev->fp8_weights) make_product_fp8(b);
     if (b->is_timed && options->keep_dir) read_kept(b, dev, options);
     *out = b;
     return ST_OK;
@@ -217,6 +260,7 @@ void cuda_blas_close(struct cuda_blas *b) {
     write_kept(b);
     cudaFree(b->workspace);
     if (b->product) b->f.cublasLtMatmulDescDestroy(b->product);
+    if (b->product_fp8) b->f.cublasLtMatmulDescDestroy(b->product_fp8);
     if (b->handle) b->f.cublasLtDestroy(b->handle);
     if (b->library) dlclose(b->library);
     mem_free(b);
@@ -224,7 +268,9 @@ void cuda_blas_close(struct cuda_blas *b) {
 
 /* ---- algorithms ---- */
 
+/* A product as cuBLASLt sees it. */
 struct layouts {
+    cublasLtMatmulDesc_t product; /* borrowed */
     cublasLtMatrixLayout_t w, x, dst;
 };
 
@@ -235,7 +281,11 @@ static void layouts_deinit(struct cuda_blas *b, struct layouts *l) {
 }
 
 static bool layouts_init(struct cuda_blas *b, const struct cuda_gemm *g, struct layouts *l) {
-    cudaDataType_t type = g->form == CUDA_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+    cudaDataType_t type = g->form == CUDA_BF16  ? CUDA_R_16BF
+                          : g->form == CUDA_F16 ? CUDA_R_16F
+                                                : CUDA_R_8F_E4M3;
+    l->product = product_of(b, g);
+    if (!l->product) return false;
     cublasStatus_t made[] = {
         b->f.cublasLtMatrixLayoutCreate(&l->w, type, g->cols, g->weights, g->cols),
         b->f.cublasLtMatrixLayoutCreate(&l->x, type, g->cols, g->rows, g->cols),
@@ -257,7 +307,7 @@ static uint32_t align_of(const struct cuda_gemm *g) {
 static cublasLtMatmulPreference_t make_preference(struct cuda_blas *b, uint32_t dst_align) {
     cublasLtMatmulPreference_t p = NULL;
     size_t workspace = WORKSPACE_BYTES;
-    uint32_t operand_align = 128; /* rows of a multiple of 64 16-bit numbers */
+    uint32_t operand_align = 128; /* rows of a multiple of 64 numbers of 16 bits, or 128 of 8 */
     if (b->f.cublasLtMatmulPreferenceCreate(&p) != CUBLAS_STATUS_SUCCESS) return NULL;
     b->f.cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                               &workspace, sizeof(workspace));
@@ -285,7 +335,7 @@ static bool force_one_split(struct cuda_blas *b, const struct layouts *l,
                                                   &reduction,
                                                   sizeof(reduction)) != CUBLAS_STATUS_SUCCESS)
         return false;
-    return b->f.cublasLtMatmulAlgoCheck(b->handle, b->product, l->w, l->x, l->dst, l->dst, algo,
+    return b->f.cublasLtMatmulAlgoCheck(b->handle, l->product, l->w, l->x, l->dst, l->dst, algo,
                                         &checked) == CUBLAS_STATUS_SUCCESS &&
            checked.workspaceSize <= WORKSPACE_BYTES;
 }
@@ -303,7 +353,7 @@ static void list_algos(struct cuda_blas *b, const struct layouts *l, uint32_t ds
     cublasLtMatmulPreference_t preference = make_preference(b, dst_align);
     out->count = 0;
     if (!preference) return;
-    if (b->f.cublasLtMatmulAlgoGetHeuristic(b->handle, b->product, l->w, l->x, l->dst, l->dst,
+    if (b->f.cublasLtMatmulAlgoGetHeuristic(b->handle, l->product, l->w, l->x, l->dst, l->dst,
                                             preference, CANDIDATES, found,
                                             &count) != CUBLAS_STATUS_SUCCESS)
         count = 0;
@@ -319,7 +369,8 @@ static void list_algos(struct cuda_blas *b, const struct layouts *l, uint32_t ds
 static bool run_algo(struct cuda_blas *b, const struct cuda_gemm *g, const struct layouts *l,
                      const cublasLtMatmulAlgo_t *algo, struct CUstream_st *stream) {
     const float one = 1.0f, beta = g->add ? 1.0f : 0.0f;
-    return b->f.cublasLtMatmul(b->handle, b->product, &one, g->w, l->w, g->x, l->x, &beta, g->dst,
+    set_scales(b, g);
+    return b->f.cublasLtMatmul(b->handle, l->product, &one, g->w, l->w, g->x, l->x, &beta, g->dst,
                                l->dst, g->dst, l->dst, algo, b->workspace, WORKSPACE_BYTES,
                                stream) == CUBLAS_STATUS_SUCCESS;
 }
@@ -332,6 +383,7 @@ enum { TRIALS = 3, CHECKED_ROWS = 4, FLUSH_BYTES = 128 << 20, TRIAL_MS_MAX = 60 
 struct trial {
     struct cuda_gemm g; /* x: `x`, dst: `results` */
     void *x;            /* the step's rows, again and again */
+    float *x_scale;     /* of fp8, likewise */
     float *results;
     float *own;     /* [CHECKED_ROWS][weights]: what our own kernel gives */
     float *host[2]; /* the same rows of both, on the host */
@@ -342,6 +394,7 @@ struct trial {
 
 static void trial_deinit(struct trial *t) {
     cudaFree(t->x);
+    cudaFree(t->x_scale);
     cudaFree(t->results);
     cudaFree(t->own);
     cudaFree(t->flush);
@@ -355,14 +408,21 @@ static void trial_deinit(struct trial *t) {
 /* As many rows as the range has, from those of the step. */
 static bool copy_rows(const struct cuda_gemm *g, uint32_t rows, struct trial *t,
                       struct CUstream_st *stream) {
-    size_t row_bytes = (size_t)g->cols * sizeof(uint16_t);
+    bool is_fp8 = g->form == CUDA_FP8;
+    size_t row_bytes = (size_t)g->cols * (is_fp8 ? 1 : sizeof(uint16_t));
     bool is_fine = cudaMalloc(&t->x, rows * row_bytes) == cudaSuccess;
+    if (is_fp8)
+        is_fine = is_fine && cudaMalloc((void **)&t->x_scale, rows * sizeof(float)) == cudaSuccess;
     for (uint32_t r = 0; r < rows && is_fine; r += g->rows) {
         uint32_t count = rows - r < g->rows ? rows - r : g->rows;
         is_fine = cudaMemcpyAsync((uint8_t *)t->x + r * row_bytes, g->x, count * row_bytes,
                                   cudaMemcpyDeviceToDevice, stream) == cudaSuccess;
+        if (is_fp8)
+            is_fine = is_fine && cudaMemcpyAsync(t->x_scale + r, g->x_scale, count * sizeof(float),
+                                                 cudaMemcpyDeviceToDevice, stream) == cudaSuccess;
     }
     t->g.x = t->x;
+    t->g.x_scale = t->x_scale;
     t->g.rows = rows;
     return is_fine;
 }
@@ -384,32 +444,49 @@ static bool trial_init(const struct cuda_gemm *g, uint32_t rows, struct trial *t
     return cudaEventCreate(&t->begin) == cudaSuccess && cudaEventCreate(&t->end) == cudaSuccess;
 }
 
+/* Which bits algorithms must have: those of our own kernel, or of the first that gives any. */
+static bool has_own_rule(const struct cuda_blas *b, const struct cuda_gemm *g) {
+    return g->form != CUDA_FP8 || b->dev->fp8_has_own_bits;
+}
+
 /* The first rows by our own kernel, to the host. */
-static bool make_own(struct trial *t, struct CUstream_st *stream) {
+static bool make_own(const struct cuda_blas *b, struct trial *t, struct CUstream_st *stream) {
     const struct cuda_queue queue = {.stream = stream};
     struct cuda_product p = {.w = {.form = t->g.form,
                                    .rows = t->g.weights,
                                    .cols = t->g.cols,
                                    .row_elems = t->g.cols,
-                                   .data = t->g.w},
+                                   .data = t->g.w,
+                                   .scale = t->g.w_scale},
                              .dst = {.base = (uint8_t *)t->own,
                                      .row_bytes = t->g.weights * sizeof(float),
                                      .cols = t->g.weights,
                                      .all_cols = t->g.weights,
                                      .row_count = t->rows},
                              .x = t->g.x,
+                             .x_scale = t->g.x_scale,
                              .row_count = t->rows};
-    cuda_product_mma(&p, &queue);
+    if (!has_own_rule(b, &t->g)) return true;
+    if (t->g.form == CUDA_FP8)
+        cuda_product_fp8(&p, b->dev->multiprocessors, &queue);
+    else
+        cuda_product_mma(&p, &queue);
     size_t bytes = (size_t)t->rows * t->g.weights * sizeof(float);
     cudaMemcpyAsync(t->host[0], t->own, bytes, cudaMemcpyDeviceToHost, stream);
     return cudaStreamSynchronize(stream) == cudaSuccess;
 }
 
+/* The first rows of the results to one of the two places on the host. */
+static bool read_results(struct trial *t, float *to, struct CUstream_st *stream) {
+    size_t row_bytes = t->g.weights * sizeof(float);
+    cudaMemcpy2DAsync(to, row_bytes, t->results, t->g.dst_floats * sizeof(float), row_bytes,
+                      t->rows, cudaMemcpyDeviceToHost, stream);
+    return cudaStreamSynchronize(stream) == cudaSuccess;
+}
+
 static bool has_own_bits(struct trial *t, struct CUstream_st *stream) {
     size_t row_bytes = t->g.weights * sizeof(float);
-    cudaMemcpy2DAsync(t->host[1], row_bytes, t->results, t->g.dst_floats * sizeof(float), row_bytes,
-                      t->rows, cudaMemcpyDeviceToHost, stream);
-    if (cudaStreamSynchronize(stream) != cudaSuccess) return false;
+    if (!read_results(t, t->host[1], stream)) return false;
     for (uint32_t r = 0; r < t->rows; r++) {
         const float *own = t->host[0] + (size_t)r * t->g.weights;
         const float *other = t->host[1] + (size_t)r * t->g.weights;
@@ -450,8 +527,11 @@ static bool time_algos(struct cuda_blas *b, const struct cuda_gemm *g, uint32_t 
     if (cudaStreamIsCapturing(stream, &capture) != cudaSuccess ||
         capture != cudaStreamCaptureStatusNone)
         return false;
-    bool is_ready = trial_init(g, rows, &t, stream) && make_own(&t, stream);
+    bool is_ready = trial_init(g, rows, &t, stream) && make_own(b, &t, stream);
     is_ready = is_ready && layouts_init(b, &t.g, &l);
+    if (is_ready && !has_own_rule(b, g))
+        is_ready =
+            run_algo(b, &t.g, &l, &list->algos[0], stream) && read_results(&t, t.host[0], stream);
     for (int i = 0; is_ready && i < list->count && spent < TRIAL_MS_MAX; i++) {
         float ms = time_algo(b, &t, &l, &list->algos[i], stream);
         if (ms > 0) spent += (TRIALS + 1) * ms;
@@ -488,14 +568,15 @@ static void choose_algo(struct cuda_blas *b, const struct cuda_gemm *g, uint32_t
     c->has_algo = list.count > 0;
     if (list.count == 0) return;
     c->algo = list.algos[0];
-    if (is_timed && list.count > 1)
-        c->is_timed = time_algos(b, g, rows, &list, c, stream) && c->has_algo;
+    bool is_tried = is_timed && list.count > 1 && time_algos(b, g, rows, &list, c, stream);
+    c->is_timed = is_tried && c->has_algo;
+    c->is_refused = is_tried && !c->has_algo;
     b->has_new = b->has_new || c->is_timed;
 }
 
 /* With the algorithm of a number of rows, or of the range it lies in. */
 static bool run_chosen(struct cuda_blas *b, const struct cuda_gemm *g, const struct layouts *l,
-                       bool is_timed, struct CUstream_st *stream) {
+                       bool is_timed, bool *is_refused, struct CUstream_st *stream) {
     uint32_t rows = is_timed ? range_of(g->rows) : g->rows;
     struct choice_key key = {g->form,
                              rows | (is_timed ? OF_A_RANGE : 0),
@@ -505,14 +586,16 @@ static bool run_chosen(struct cuda_blas *b, const struct cuda_gemm *g, const str
                              align_of(g)};
     struct choice *c = find_choice(b, &key);
     if (!c->is_known) choose_algo(b, g, rows, is_timed, c, stream);
+    *is_refused = c->is_refused;
     return c->has_algo && run_algo(b, g, l, &c->algo, stream);
 }
 
 bool cuda_blas_run(struct cuda_blas *b, const struct cuda_gemm *g, struct CUstream_st *stream) {
     struct layouts l = {0};
-    bool is_ready = layouts_init(b, g, &l);
-    bool is_done = is_ready && b->is_timed && run_chosen(b, g, &l, true, stream);
-    if (is_ready && !is_done) is_done = run_chosen(b, g, &l, false, stream);
+    bool is_ready = layouts_init(b, g, &l), is_refused = false;
+    bool is_done = is_ready && b->is_timed && run_chosen(b, g, &l, true, &is_refused, stream);
+    if (is_ready && !is_done && !is_refused)
+        is_done = run_chosen(b, g, &l, false, &is_refused, stream);
     layouts_deinit(b, &l);
     return is_done;
 }

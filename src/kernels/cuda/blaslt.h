@@ -20,11 +20,13 @@ enum status cuda_blas_open(struct cuda_device *dev, const struct cuda_library_op
 /* New algorithms are kept. NULL is fine. */
 void cuda_blas_close(struct cuda_blas *b);
 
-/* dst[m][n] = sum over k of x[m][k] * w[n][k], plus dst[m][n] if `add`; split-K is 1. */
+/* dst[m][n] = sum over k of x[m][k] * w[n][k], plus dst[m][n] if `add`; split-K is 1. The sums of
+ * fp8 are multiplied by x_scale[m] and w_scale[n]. */
 struct cuda_gemm {
-    enum cuda_form form; /* CUDA_BF16 or CUDA_F16 */
+    enum cuda_form form; /* CUDA_BF16, CUDA_F16 or CUDA_FP8 */
     uint32_t rows, weights, cols;
-    const void *x, *w; /* rows of `cols` */
+    const void *x, *w;              /* rows of `cols` */
+    const float *x_scale, *w_scale; /* fp8: [rows], [weights]; multiples of 16 bytes */
     float *dst;
     size_t dst_floats; /* from one row to the next */
     bool add;

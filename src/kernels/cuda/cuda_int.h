@@ -16,6 +16,7 @@
 #include "graph/weight.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/launch_attention.h"
+#include "kernels/cuda/launch_fp8.h"
 #include "kernels/cuda/launch_sample.h"
 #include "kernels/cuda/library.h"
 
@@ -53,10 +54,13 @@ struct cuda_device {
     struct cuda_switches switches;
     struct CUstream_st *stream;
     struct cuda_blas *blas; /* NULL: our own kernels do all products */
+    bool fp8_weights;       /* weights of 16 bits become e4m3 */
+    bool fp8_has_own_bits;  /* cuBLASLt's products of them have the bits of product_fp8.cu */
     struct cuda_weight *weights;
-    struct cuda_upload *upload;       /* while weights are copied; NULL: not needed yet */
-    struct cuda_watch *watch;         /* NULL: no callback is set */
-    size_t weight_bytes, other_bytes; /* taken so far; other: KV and scratch */
+    struct cuda_upload *upload; /* while weights are copied; NULL: not needed yet */
+    struct cuda_watch *watch;   /* NULL: no callback is set */
+    void *staging;              /* for weights on their way to e4m3; NULL: none so far */
+    size_t weight_bytes, other_bytes, staging_bytes; /* taken so far; other: KV and scratch */
 };
 
 /* ---- device.c ---- */
@@ -87,6 +91,8 @@ static inline const float *cuda_vector_of(const struct weight *w) {
     return w ? cuda_matrix_of(w)->data : NULL;
 }
 
+void cuda_weights_end(struct cuda_device *dev); /* all are there: frees what that needed */
+
 /* ---- program.c ---- */
 
 enum status cuda_program_create(struct cuda_device *dev, const struct program_options *options,
@@ -97,13 +103,13 @@ enum status cuda_program_collect(struct device_program *p, struct device_result 
                                  struct err *err);
 
 /* ---- ops.c ---- */
-
 /* Scratch beside the tape's slab, by the largest op that needs it. */
 struct cuda_scratch {
-    void *x[2];   /* activations in 16 bits; [1] is what a product finds that follows an act */
-    float *rows;  /* results that are wanted in another form only */
-    float *parts; /* of attention */
-    size_t x_bytes, row_floats, part_floats;
+    void *x[2]; /* activations in 16 bits or fp8; [1] is what a product finds that follows an act */
+    float *x_scale[2]; /* of fp8: [rows] */
+    float *rows;       /* results that are wanted in another form only */
+    float *parts;      /* of attention */
+    size_t x_bytes, x_rows, row_floats, part_floats; /* x_rows: of fp8 */
 };
 
 /* What is done at an op beside it (fuse.c). */
@@ -114,6 +120,8 @@ struct cuda_plan {
     bool has_x;                     /* a product: scratch->x holds its input already */
     uint8_t half_to, x_from;        /* which of scratch->x `half` goes to, and `has_x` means */
     bool gates; /* a product of few rows can do the act behind it, whose input no other op reads */
+    bool goes_first;              /* a norm that such a product can do: no other op reads it */
+    bool has_product, has_floats; /* attention, and the product behind it that can quantise */
 };
 
 /* A step on its way: the tables are the card's copies. */
@@ -154,11 +162,12 @@ void cuda_plan_make(const struct tape *t, bool is_fused, struct cuda_plan *out);
 struct cuda_runs {
     uint32_t group; /* queries that share a KV head; 0: there are no such ops */
     uint32_t kv_heads;
+    uint32_t long_queries;      /* of a long run */
     uint32_t cap;               /* entries of a table */
     struct cuda_row_run *table; /* the card's */
 };
-/* What `p`'s attention needs, table aside. */
-void cuda_runs_plan(const struct program_options *options, struct cuda_runs *out);
+/* What attention needs, table aside; `by_groups`: the card has wgmma. */
+void cuda_runs_plan(const struct program_options *options, bool by_groups, struct cuda_runs *out);
 /* The runs of a step, with the table `host` (of `cap`, pinned) on its way to the card if there is
  * one. */
 struct cuda_row_runs cuda_runs_make(const struct cuda_runs *r, const struct step *step,

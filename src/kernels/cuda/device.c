@@ -10,11 +10,12 @@
 #include "base/mem.h"
 #include "kernels/cuda/blaslt.h"
 #include "kernels/cuda/cuda_int.h"
+#include "kernels/cuda/fp8.h"
 #include "kernels/cuda/library.h"
 #include "kernels/cuda/upload.h"
 
 enum { MAJOR_MIN = 8, HOPPER_MAJOR = 9 }; /* compute capability; 8: Ampere */
-enum { SHARED_BYTES_OF_FEW = 192 << 10 }; /* products of few rows use up to so much of a block's */
+enum { SHARED_BYTES_OF_FEW = 200 << 10 }; /* products of few rows use up to so much of a block's */
 
 /* ---- the card ---- */
 
@@ -121,6 +122,7 @@ static enum status device_create_program(void *self, const struct program_option
     cuda_enter(dev);
     cuda_upload_destroy(dev->upload); /* weights are there */
     dev->upload = NULL;
+    cuda_weights_end(dev);
     return cuda_program_create(dev, options, out, err);
 }
 
@@ -147,6 +149,7 @@ static void device_close(void *self) {
     cudaStreamSynchronize(dev->stream);
     cuda_watch_destroy(dev->watch);
     cuda_upload_destroy(dev->upload);
+    cuda_weights_end(dev);
     cuda_weights_destroy(dev);
     cuda_blas_close(dev->blas);
     if (dev->stream) cudaStreamDestroy(dev->stream);
@@ -192,7 +195,8 @@ static enum status check_driver(int card, struct err *err) {
 
 /* What needs Hopper's own machine code: later cards run the code that all have. */
 static void turn_off_hopper(struct cuda_switches *s) {
-    s->overlap = s->few_rows = s->two_rows = s->few_codes = s->bulk = s->groups = false;
+    s->overlap = s->few_rows = s->two_rows = s->few_codes = s->dots = false;
+    s->bulk = s->groups = false;
 }
 
 static enum status check_card(struct cuda_device *dev, struct err *err) {
@@ -203,6 +207,12 @@ static enum status check_card(struct cuda_device *dev, struct err *err) {
     dev->multiprocessors = (uint32_t)prop.multiProcessorCount;
     if (prop.major != HOPPER_MAJOR || prop.sharedMemPerBlockOptin < SHARED_BYTES_OF_FEW)
         turn_off_hopper(&dev->switches);
+    if (dev->fp8_weights && prop.major != HOPPER_MAJOR)
+        return err_set(
+            err, ST_BAD,
+            "cuda: --weights fp8 needs an H100 or H200 (compute capability 9.0); card %d, "
+            "%s, has %d.%d; use --weights auto",
+            dev->card, prop.name, prop.major, prop.minor);
     if (prop.major >= MAJOR_MIN) return ST_OK;
     return err_set(err, ST_BAD,
                    "cuda: card %d, %s, has compute capability %d.%d; %d.0 (Ampere) or later is "
@@ -218,14 +228,19 @@ static enum status open_card(struct cuda_device *dev, const struct cuda_library_
         cudaStreamCreateWithFlags(&dev->stream, cudaStreamNonBlocking) != cudaSuccess)
         return cuda_check("opening the card", err);
     cuda_product_mma_prepare();
+    if (dev->fp8_weights) cuda_product_fp8_prepare();
+    if (dev->fp8_weights) cuda_fp8_rows_prepare();
     if (dev->switches.few_rows) cuda_product_few_prepare();
     if (dev->switches.two_rows) cuda_product_two_prepare();
     if (dev->switches.few_codes) cuda_product_codes_few_prepare();
+    if (dev->switches.dots) cuda_product_codes_dots_prepare();
     cuda_product_codes_mma_prepare();
     cuda_attention_mma_prepare();
     TRY(cuda_check("preparing kernels", err));
     if (o->switches.without_cublaslt) return ST_OK;
-    return cuda_blas_open(dev, o, &dev->blas, err);
+    TRY(cuda_blas_open(dev, o, &dev->blas, err));
+    if (dev->fp8_weights) dev->fp8_has_own_bits = cuda_fp8_check(dev);
+    return cuda_check("trying fp8 products", err);
 }
 
 __attribute__((visibility("default"))) cuda_library_open_fn jitney_cuda_open;
@@ -240,6 +255,7 @@ enum status jitney_cuda_open(const struct cuda_library_options *options, struct 
     if (!dev) return err_set(err, ST_NOMEM, "cuda: out of memory for the device");
     dev->card = options->card;
     dev->switches = options->switches;
+    dev->fp8_weights = options->fp8_weights;
     snprintf(dev->name, sizeof(dev->name), "cuda:%d", dev->card);
     enum status st = open_card(dev, options, err);
     if (st != ST_OK) {

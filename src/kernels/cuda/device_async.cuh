@@ -6,8 +6,9 @@
 
 #include <stdint.h>
 
-/* A barrier is 8 bytes of shared memory. Each of its phases ends when so many threads have called
- * arrival_expect and all bytes that they named have come; phases are counted from 0. */
+/* A barrier is 8 bytes of shared memory. Each of its phases ends when so many threads have arrived
+ * and all bytes that they named (arrival_expect) or copied (arrive_with_copies) have come; phases
+ * are counted from 0. */
 static __device__ inline void arrival_init(uint32_t barrier, uint32_t threads) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(threads)
@@ -26,6 +27,20 @@ static __device__ inline void arrival_expect(uint32_t barrier, uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier),
                  "r"(bytes)
+                 : "memory");
+#endif
+}
+
+static __device__ inline void arrive(uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
+#endif
+}
+
+/* When all copies by cp.async have come that this thread has asked for. */
+static __device__ inline void arrive_with_copies(uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier)
                  : "memory");
 #endif
 }

@@ -28,8 +28,15 @@ static __device__ inline __half2 fp8_spread(uint32_t pair) {
 
 /* Four numbers, the first in the lowest byte. */
 static __device__ inline void fp8_halves(uint32_t four, __half2 out[2]) {
+#if __CUDA_ARCH__ >= 890
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, low;\ncvt.rn.f16x2.e4m3x2 %1, high;\n}\n"
+        : "=r"(*(uint32_t *)&out[0]), "=r"(*(uint32_t *)&out[1])
+        : "r"(four));
+#else
     out[0] = fp8_spread(__byte_perm(four, 0, 0x1404));
     out[1] = fp8_spread(__byte_perm(four, 0, 0x3424));
+#endif
 }
 
 #endif

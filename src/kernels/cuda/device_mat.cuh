@@ -37,6 +37,18 @@ static __device__ inline struct device_q8 mat_q8(const struct cuda_mat &m, uint3
     return out;
 }
 
+/* Codes of 4 bits: those in the low halves of 4 bytes, and in the high ones. */
+static __device__ inline uint32_t low_codes(uint32_t two) { return two & 0x0f0f0f0fu; }
+static __device__ inline uint32_t high_codes(uint32_t two) { return two >> 4 & 0x0f0f0f0fu; }
+static __device__ inline int4 low_codes(int4 w) {
+    return {(int)low_codes((uint32_t)w.x), (int)low_codes((uint32_t)w.y),
+            (int)low_codes((uint32_t)w.z), (int)low_codes((uint32_t)w.w)};
+}
+static __device__ inline int4 high_codes(int4 w) {
+    return {(int)high_codes((uint32_t)w.x), (int)high_codes((uint32_t)w.y),
+            (int)high_codes((uint32_t)w.z), (int)high_codes((uint32_t)w.w)};
+}
+
 /* One element of a weight, as tensor/dtype.h dequantises it. */
 static __device__ inline float matrix_at(const struct cuda_matrix &w, uint32_t row, uint32_t k) {
     size_t at = (size_t)row * w.row_elems + k;
@@ -50,7 +62,13 @@ static __device__ inline float matrix_at(const struct cuda_matrix &w, uint32_t r
     default:
         break;
     }
-    float q = (float)((const int8_t *)w.data)[cuda_code_index(row, k, w.cols)];
+    float q;
+    if (w.bits == 4) {
+        uint32_t two = ((const uint8_t *)w.data)[cuda_code4_index(row, k, w.cols)];
+        q = (float)(cuda_code4_is_high(k) ? two >> 4 : two & 15);
+    } else {
+        q = (float)((const int8_t *)w.data)[cuda_code_index(row, k, w.cols)];
+    }
     size_t group = cuda_scale_index(row, k / w.group, w.cols / w.group);
     return w.min ? fmaf(w.scale[group], q, w.min[group]) : w.scale[group] * q;
 }

@@ -102,6 +102,55 @@ static __device__ inline int32_t quantise_one(float x, float inverse) {
     return y == y ? (int32_t)rintf(y) : 0;
 }
 
+/* Eight numbers of a block, and the block's sums: of the lane's half, and of all. */
+struct q8_eight {
+    uint2 q;
+    int32_t half, sum;
+    float scale;
+};
+
+/* tensor/q8.h. Four lanes have a block, so that a warp has eight: few steps wait for each other. A
+ * NaN is never greater, so it does not count. */
+static __device__ inline struct q8_eight quantise_eight(const float x[8]) {
+    struct q8_eight out = {{0, 0}, 0, 0, 0.0f};
+    float max = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float size = fabsf(x[i]);
+        max = fmaxf(max, size == size ? size : 0.0f);
+    }
+    max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 1));
+    max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 2));
+    max = max < FLOAT_MAX ? max : FLOAT_MAX;
+    float inverse = max > 0.0f ? 127.0f / max : 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        int32_t q = quantise_one(x[i], inverse);
+        out.half += q;
+        uint32_t byte = ((uint32_t)q & 255) << i % 4 * 8;
+        if (i < 4)
+            out.q.x |= byte;
+        else
+            out.q.y |= byte;
+    }
+    out.half += __shfl_xor_sync(0xffffffffu, out.half, 1);
+    out.sum = out.half + __shfl_xor_sync(0xffffffffu, out.half, 2);
+    out.scale = max / 127.0f;
+    return out;
+}
+
+/* Numbers [8 * i, 8 * i + 8) of a row; lanes with neighbouring i, of a multiple of 4. */
+static __device__ inline void quantise_eighth(const float x[8], uint32_t i, struct device_q8 out) {
+    struct q8_eight mine = quantise_eight(x);
+    uint32_t b = i / 4;
+    *(uint2 *)(out.q + 8 * i) = mine.q;
+    if (i % 2 == 0) out.dsum16[i / 2] = mine.scale * (float)mine.half;
+    if (i % 4 != 0) return;
+    out.scale[b] = mine.scale;
+    out.isum[b] = mine.sum;
+    out.dsum[b] = mine.scale * (float)mine.sum;
+}
+
 /* Block b of a row by a warp, a number each: tensor/q8.h. A NaN is never greater, so it does not
  * count. */
 static __device__ inline void quantise_warp(float number, uint32_t b, struct device_q8 out) {

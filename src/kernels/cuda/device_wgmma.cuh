@@ -34,9 +34,30 @@ static __device__ inline void wgmma_end() {
     asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
 #endif
 }
-static __device__ inline void wgmma_wait() {
+/* Until all but the last LEFT groups of instructions, each closed by wgmma_end, are done. */
+template <int LEFT> static __device__ inline void wgmma_wait() {
 #if HAS_WGMMA
-    asm volatile("wgmma.wait_group.sync.aligned 0;\n" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(LEFT) : "memory");
+#endif
+}
+
+/* How many registers a thread of this warpgroup has from here on: fewer, or more when another one
+ * has given some. */
+template <int COUNT> static __device__ inline void give_registers() {
+#if HAS_WGMMA
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(COUNT));
+#endif
+}
+template <int COUNT> static __device__ inline void take_registers() {
+#if HAS_WGMMA
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(COUNT));
+#endif
+}
+
+/* All threads of a warpgroup that name this barrier: not 0, which is __syncthreads. */
+static __device__ inline void warpgroup_barrier(uint32_t barrier) {
+#if HAS_WGMMA
+    asm volatile("bar.sync %0, 128;\n" ::"r"(barrier) : "memory");
 #endif
 }
 
@@ -49,11 +70,12 @@ template <int N> static __device__ inline void wgmma_hold(float d[N / 8][4]) {
 #define FOUR_OF(d, i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
 #define EIGHT_OF(d, i) FOUR_OF(d, i), FOUR_OF(d, i + 1)
 
-/* d += a * b; d[i] are columns 8 * i to 8 * i + 7, as in mma_16x8x16. */
+/* d += a * b, or d = a * b; d[i] are columns 8 * i to 8 * i + 7, as in mma_16x8x16. */
 template <bool IS_TURNED>
-static __device__ inline void wgmma_64(float d[8][4], const uint32_t a[4], uint64_t b) {
+static __device__ inline void wgmma_64(float d[8][4], const uint32_t a[4], uint64_t b,
+                                       uint32_t adds = 1) {
 #if HAS_WGMMA
-    asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, 1, 0;\n"
+    asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %38, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
                  "%0, %1, %2, %3, %4, %5, %6, %7, "
                  "%8, %9, %10, %11, %12, %13, %14, %15, "
@@ -61,13 +83,37 @@ static __device__ inline void wgmma_64(float d[8][4], const uint32_t a[4], uint6
                  "%24, %25, %26, %27, %28, %29, %30, %31}, "
                  "{%32, %33, %34, %35}, %36, adds, 1, 1, %37;\n}\n"
                  : EIGHT_OF(d, 0), EIGHT_OF(d, 2), EIGHT_OF(d, 4), EIGHT_OF(d, 6)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(IS_TURNED));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(IS_TURNED), "r"(adds));
+#endif
+}
+/* The same for 8 columns. */
+static __device__ inline void wgmma_8(float d[4], const uint32_t a[4], uint64_t b, uint32_t adds) {
+#if HAS_WGMMA
+    asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %9, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, %8, adds, 1, 1, 0;\n}\n"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));
+#endif
+}
+/* The same for 32 columns, in d[0], d[2], d[4] and d[6]. */
+static __device__ inline void wgmma_32_apart(float (*d)[4], const uint32_t a[4], uint64_t b,
+                                             uint32_t adds) {
+#if HAS_WGMMA
+    asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %21, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, "
+                 "%8, %9, %10, %11, %12, %13, %14, %15}, "
+                 "{%16, %17, %18, %19}, %20, adds, 1, 1, 0;\n}\n"
+                 : FOUR_OF(d, 0), FOUR_OF(d, 2), FOUR_OF(d, 4), FOUR_OF(d, 6)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));
 #endif
 }
 template <bool IS_TURNED>
-static __device__ inline void wgmma_128(float d[16][4], const uint32_t a[4], uint64_t b) {
+static __device__ inline void wgmma_128(float d[16][4], const uint32_t a[4], uint64_t b,
+                                        uint32_t adds = 1) {
 #if HAS_WGMMA
-    asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, 1, 0;\n"
+    asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %70, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
                  "%0, %1, %2, %3, %4, %5, %6, %7, "
                  "%8, %9, %10, %11, %12, %13, %14, %15, "
@@ -80,7 +126,7 @@ static __device__ inline void wgmma_128(float d[16][4], const uint32_t a[4], uin
                  "{%64, %65, %66, %67}, %68, adds, 1, 1, %69;\n}\n"
                  : EIGHT_OF(d, 0), EIGHT_OF(d, 2), EIGHT_OF(d, 4), EIGHT_OF(d, 6), EIGHT_OF(d, 8),
                    EIGHT_OF(d, 10), EIGHT_OF(d, 12), EIGHT_OF(d, 14)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(IS_TURNED));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(IS_TURNED), "r"(adds));
 #endif
 }
 #undef EIGHT_OF

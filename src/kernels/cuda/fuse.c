@@ -3,6 +3,8 @@
  *     [norm q] [norm k] rope q, rope k, kv_write     one kernel
  *     norm, act or attention before a product        writes the product's input in 16 bits, too
  *     product of gates and ups, act                  one kernel where there are few rows
+ *     norm, product                                  likewise
+ *     attention, product of quantised weights        the product quantises, likewise
  *
  * Entry point: cuda_plan_make.
  */
@@ -53,7 +55,7 @@ static const struct cuda_matrix *wanted_form(const struct op *op, struct operand
     const struct op_matmul *m = &op->matmul;
     if (made.value == VALUE_NONE || !is_same(m->src, made)) return NULL;
     const struct cuda_matrix *first = cuda_matrix_of(m->parts[0].weight);
-    if (first->form != CUDA_BF16 && first->form != CUDA_F16) return NULL;
+    if (first->form != CUDA_BF16 && first->form != CUDA_F16 && first->form != CUDA_FP8) return NULL;
     for (uint32_t i = 1; i < m->part_count; i++)
         if (cuda_matrix_of(m->parts[i].weight)->form != first->form) return NULL;
     return first->row_elems == made.cols ? first : NULL;
@@ -64,6 +66,15 @@ static struct operand floats_made(const struct op *op) {
         return op->norm.dst;
     if (op->kind == OP_ACT) return op->act.dst;
     return op->kind == OP_ATTENTION ? op->attention.dst : operand_none;
+}
+
+/* Rows become fp8 where they are made only if one block has all of a row, and floats alone are
+ * wanted beside it. */
+static bool can_make(const struct op *op, const struct cuda_matrix *half) {
+    if (!half || half->form != CUDA_FP8) return true;
+    if (op->kind == OP_NORM) return op->norm.q8.value == VALUE_NONE;
+    return op->kind == OP_ACT && op->act.q8.value == VALUE_NONE && op->act.segments == 1 &&
+           op->act.gate.cols <= CUDA_FP8_COLS_MAX;
 }
 
 /* ---- gates ---- */
@@ -88,22 +99,61 @@ static bool is_read_from(const struct tape *t, uint32_t i, struct operand o) {
     return o.value == tape_output(t);
 }
 
-/* Product `i` makes gates and ups, side by side, for the act behind it, and only for it; what the
- * act makes goes into the product behind that in 16 bits, and nowhere else. */
-static bool makes_gates(const struct tape *t, uint32_t i, const struct cuda_plan *plan) {
+/* Product `i` makes gates and ups, side by side, for the act behind it, and only for it. */
+static bool feeds_act(const struct tape *t, uint32_t i) {
     const struct op *product = op_at(t, i, OP_MATMUL), *op = op_at(t, i + 1, OP_ACT);
-    if (!product || !op || !plan[i].has_x || !plan[i + 1].half) return false;
+    if (!product || !op) return false;
     const struct op_matmul *m = &product->matmul;
     const struct op_act *act = &op->act;
     if (m->part_count != 2 || m->add || m->parts[0].bias || m->parts[1].bias) return false;
     const struct cuda_matrix *gate = cuda_matrix_of(m->parts[0].weight);
     const struct cuda_matrix *up = cuda_matrix_of(m->parts[1].weight);
     if (gate->rows != up->rows || gate->rows % 8 != 0 || gate->form != up->form) return false;
-    if (act->segments != 1 || act->q8.value != VALUE_NONE || act->up.value == VALUE_NONE)
-        return false;
+    if (act->segments != 1 || act->up.value == VALUE_NONE) return false;
     return is_same(act->gate, operand_slice(m->dst, 0, gate->rows)) &&
            is_same(act->up, operand_slice(m->dst, gate->rows, gate->rows)) &&
-           !is_read_from(t, i + 2, m->dst) && !is_read_from(t, i + 3, act->dst);
+           !is_read_from(t, i + 2, m->dst);
+}
+
+/* What the act behind such a product makes goes into the product behind that in 16 bits, and
+ * nowhere else. */
+static bool makes_gates(const struct tape *t, uint32_t i, const struct cuda_plan *plan) {
+    if (!plan[i].has_x || !plan[i + 1].half || !feeds_act(t, i)) return false;
+    const struct op_act *act = &tape_op(t, i + 1)->act;
+    return act->q8.value == VALUE_NONE && !is_read_from(t, i + 3, act->dst);
+}
+
+/* Likewise of quantised weights: what the act makes is wanted in quantised form alone. */
+static bool makes_quantised(const struct tape *t, uint32_t i) {
+    if (!feeds_act(t, i)) return false;
+    const struct op_act *act = &tape_op(t, i + 1)->act;
+    const struct cuda_matrix *gate = cuda_matrix_of(tape_op(t, i)->matmul.parts[0].weight);
+    return gate->form == CUDA_CODES && gate->rows % CUDA_TILE_ROWS == 0 &&
+           act->dst.value == VALUE_NONE && act->q8.value != VALUE_NONE && act->q8.col == 0;
+}
+
+/* ---- what a product can do first ---- */
+
+/* Norm `i` makes the rows of the product behind it, in the form that its weights want, and nothing
+ * else; and the product does not write what the norm reads. */
+static bool is_first(const struct tape *t, uint32_t i, const struct cuda_plan *plan) {
+    const struct op *op = op_at(t, i, OP_NORM), *product = op_at(t, i + 1, OP_MATMUL);
+    if (!op || !product) return false;
+    const struct op_norm *n = &op->norm;
+    const struct op_matmul *m = &product->matmul;
+    bool is_plain = n->kind == NORM_RMS && !n->bias && n->group == n->src.cols;
+    if (!is_plain || m->dst.value == n->src.value) return false;
+    if (n->q8.value == VALUE_NONE) return plan[i].half && plan[i].is_half_only;
+    return n->dst.value == VALUE_NONE && is_same(n->q8, m->src) && !is_read_from(t, i + 2, n->q8);
+}
+
+/* Attention `i` makes quantised rows for the product behind it, and nothing else. */
+static bool is_quantised_later(const struct tape *t, uint32_t i) {
+    const struct op *op = op_at(t, i, OP_ATTENTION), *product = op_at(t, i + 1, OP_MATMUL);
+    if (!op || !product) return false;
+    const struct op_attention *o = &op->attention;
+    return o->dst.value == VALUE_NONE && o->q8.value != VALUE_NONE &&
+           is_same(o->q8, product->matmul.src) && !is_read_from(t, i + 2, o->q8);
 }
 
 /* ---- entry point ---- */
@@ -118,6 +168,9 @@ void cuda_plan_make(const struct tape *t, bool is_fused, struct cuda_plan *out) 
             out[i].op_count = qkv;
         else if (product)
             out[i].half = wanted_form(product, floats_made(tape_op(t, i)));
+        if (makes_quantised(t, i)) out[i].gates = true;
+        if (!can_make(tape_op(t, i), out[i].half)) out[i].half = NULL;
+        if (is_quantised_later(t, i)) out[i].has_product = out[i + 1].has_floats = true;
         if (!out[i].half) continue;
         bool is_act = tape_op(t, i)->kind == OP_ACT;
         out[i].is_half_only = !is_read_from(t, i + 2, floats_made(tape_op(t, i)));
@@ -125,4 +178,5 @@ void cuda_plan_make(const struct tape *t, bool is_fused, struct cuda_plan *out) 
         out[i + 1].has_x = true;
         if (is_act && i > 0) out[i - 1].gates = makes_gates(t, i - 1, out);
     }
+    for (uint32_t i = 0; is_fused && i < count; i++) out[i].goes_first = is_first(t, i, out);
 }

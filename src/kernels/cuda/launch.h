@@ -9,7 +9,7 @@
  *
  * All arithmetic is that of kernels/cpu/numerics.h to the bit, but for products of bf16 and f16
  * weights: there activations are rounded to the weight's type, and sums follow docs/identity.md for
- * tensor cores (one f32 accumulator, rising k in steps of 16).
+ * tensor cores (one f32 accumulator, rising k in steps of 16). launch_fp8.h has those of fp8.
  */
 #ifndef KERNELS_CUDA_LAUNCH_H
 #define KERNELS_CUDA_LAUNCH_H
@@ -117,11 +117,12 @@ struct cuda_product {
     struct cuda_matrix w;
     const float *bias; /* NULL: none */
     bool add;
-    struct cuda_mat src; /* f32 or q8; for CUDA_BF16 and CUDA_F16 see `x` */
+    struct cuda_mat src; /* f32 or q8; for CUDA_BF16, CUDA_F16 and CUDA_FP8 see `x` */
     struct cuda_mat dst;
-    const void *x;      /* src as rows of w.row_elems of the weight's type (cuda_convert) */
-    uint32_t row_count; /* rows of the product */
-    uint32_t used;      /* 0: no experts */
+    const void *x;        /* src as rows of w.row_elems of the weight's type (cuda_convert) */
+    const float *x_scale; /* fp8: [rows] */
+    uint32_t row_count;   /* rows of the product */
+    uint32_t used;        /* 0: no experts */
     struct cuda_mat ids;
     bool src_per_expert;
     uint32_t dst_width; /* of a segment */
@@ -133,6 +134,13 @@ void cuda_product_codes_mma_prepare(void); /* once for each card, before its fir
 void cuda_product_mma(const struct cuda_product *a, const struct cuda_queue *queue);
 void cuda_product_mma_prepare(void); /* likewise */
 
+/* What a product of few rows does first: its rows are these floats, perhaps normed. */
+struct cuda_first {
+    struct cuda_mat src; /* base NULL: nothing; the rows are there as the weights want them */
+    const float *weight; /* of an RMS norm over whole rows; NULL: none */
+    float eps;
+};
+
 /* A product of few rows without experts, whose weights arrive while kernels in front of it run.
  * With `gates`, the first half of the weights are gates and the second half ups: act(gate) * up
  * goes to `gated`, in 16 bits, and nothing to dst. */
@@ -143,13 +151,14 @@ struct cuda_few {
     bool gates;
     enum cuda_act_kind act;
     struct cuda_half gated;
+    struct cuda_mat gated_q8; /* instead, for quantised weights */
+    struct cuda_first first;  /* where cuda_product_two or cuda_product_codes_dots does it */
 };
 bool cuda_product_few_can(const struct cuda_product *a);
 void cuda_product_few(const struct cuda_few *a, const struct cuda_queue *queue);
 void cuda_product_few_prepare(void); /* once for each card, before its first product */
-
 /* Likewise for one row and two, with fewer instructions; not of every size. */
-bool cuda_product_two_can(const struct cuda_product *a);
+bool cuda_product_two_can(const struct cuda_few *f);
 void cuda_product_two(const struct cuda_few *f, const struct cuda_queue *queue);
 void cuda_product_two_prepare(void);
 
@@ -158,6 +167,10 @@ bool cuda_product_codes_few_can(const struct cuda_product *a);
 void cuda_product_codes_few(const struct cuda_product *a, uint32_t multiprocessors,
                             const struct cuda_queue *queue);
 void cuda_product_codes_few_prepare(void);
+/* Likewise for up to 4 rows of them, with fewer instructions; with gates, too. */
+bool cuda_product_codes_dots_can(const struct cuda_few *f);
+void cuda_product_codes_dots(const struct cuda_few *f, const struct cuda_queue *queue);
+void cuda_product_codes_dots_prepare(void);
 
 /* Row r * segments + s of `to` = segment s of src's row r, zeros up to row_elems. */
 struct cuda_convert {

@@ -84,8 +84,9 @@ struct cuda_row_runs {
     const struct cuda_row_run *table; /* the short ones, then the long ones; NULL: a run each row */
     uint32_t short_count, long_count;
 };
-/* Rows of a short and of a long run: at most so many queries that share a KV head. */
-enum { CUDA_SHORT_QUERIES = 16, CUDA_LONG_QUERIES = 64 };
+/* Rows of a short and of a long run, and of a long one for attention_chunk.cu: at most so many
+ * queries that share a KV head. */
+enum { CUDA_SHORT_QUERIES = 16, CUDA_LONG_QUERIES = 64, CUDA_CHUNK_QUERIES = 128 };
 enum { CUDA_WHOLE_BLOCKS = 3 }; /* of attention to whole sequences, on a multiprocessor */
 
 bool cuda_attention_mma_can(const struct cuda_attention *a);
@@ -97,6 +98,11 @@ void cuda_attention_mma_prepare(void); /* once for each card */
 void cuda_attention_long(const struct cuda_attention *a, const struct cuda_row_run *table,
                          uint32_t count, const struct cuda_queue *queue);
 void cuda_attention_long_prepare(void);
+
+/* The same with long runs of CUDA_CHUNK_QUERIES, where cuda_attends_chunks. */
+void cuda_attention_chunk(const struct cuda_attention *a, const struct cuda_row_run *table,
+                          uint32_t count, const struct cuda_queue *queue);
+void cuda_attention_chunk_prepare(void);
 
 size_t cuda_attention_parts_floats(const struct cuda_attention *a, uint32_t segments);
 

@@ -6,7 +6,9 @@
  *     K: [head_dim / 8][CUDA_TILE_TOKENS][8]   a thread owns a token and reads 8 dimensions at
  *                                              once, its neighbours the 16 bytes next to them
  *     V: [CUDA_TILE_TOKENS][head_dim]          or as K where tensor cores attend
- *                                              (cuda_attends_mma), which read it as it lies
+ *                                              (cuda_attends_mma), which read it as it lies;
+ *                                              of KV_F8 then [head_dim][CUDA_TILE_TOKENS], so that
+ *                                              a thread reads four tokens of a dimension at once
  *
  * Behind the bytes of K and of V, KV_I8 keeps an f16 scale for each token; KV_F8 has none.
  *
@@ -15,6 +17,11 @@
  *
  *     code(row, k):   [tile][k / 16][row in tile][k % 16]
  *     scale(row, g):  [tile][g][row in tile]              minima likewise
+ *
+ * 4-bit codes: a group of 32 codes is 16 bytes. Byte i has code i in its low 4 bits and code i + 16
+ * in its high 4 bits:
+ *
+ *     byte(row, k):   [tile][k / 32][row in tile][k % 16]
  *
  * The functions are compiled for the host and for the device; tests call them on the host.
  */
@@ -51,6 +58,11 @@ BOTH_SIDES bool cuda_attends_mma(enum kv_type type, uint32_t head_dim) {
     return (type == KV_F16 || type == KV_F8) && (head_dim == 64 || head_dim == 128);
 }
 
+/* Caches that attention_chunk.cu is for, on cards that have wgmma. */
+BOTH_SIDES bool cuda_attends_chunks(enum kv_type type, bool by_groups) {
+    return by_groups && type == KV_F16;
+}
+
 BOTH_SIDES size_t cuda_kv_elem_bytes(enum kv_type type) {
     return type == KV_F16 ? 2 : type == KV_F32 ? 4 : 1;
 }
@@ -85,8 +97,9 @@ BOTH_SIDES size_t cuda_k_index(uint32_t token, uint32_t d) {
     return ((size_t)(d / CUDA_K_RUN) * CUDA_TILE_TOKENS + token) * CUDA_K_RUN + d % CUDA_K_RUN;
 }
 BOTH_SIDES size_t cuda_v_index(enum kv_type type, uint32_t token, uint32_t d, uint32_t head_dim) {
-    if (cuda_attends_mma(type, head_dim)) return cuda_k_index(token, d);
-    return (size_t)token * head_dim + d;
+    if (!cuda_attends_mma(type, head_dim)) return (size_t)token * head_dim + d;
+    if (type == KV_F8) return (size_t)d * CUDA_TILE_TOKENS + token;
+    return cuda_k_index(token, d);
 }
 
 /* Element indices of codes and of scales; `groups` are those of a row. */
@@ -94,6 +107,11 @@ BOTH_SIDES size_t cuda_code_index(uint32_t row, uint32_t k, uint32_t cols) {
     size_t run = (size_t)(row / CUDA_TILE_ROWS) * (cols / CUDA_CODE_RUN) + k / CUDA_CODE_RUN;
     return (run * CUDA_TILE_ROWS + row % CUDA_TILE_ROWS) * CUDA_CODE_RUN + k % CUDA_CODE_RUN;
 }
+/* Of 4 bits: the byte that has the code, cuda_code4_is_high tells in which half. */
+BOTH_SIDES size_t cuda_code4_index(uint32_t row, uint32_t k, uint32_t cols) {
+    return cuda_code_index(row, k / 32 * CUDA_CODE_RUN + k % CUDA_CODE_RUN, cols / 2);
+}
+BOTH_SIDES bool cuda_code4_is_high(uint32_t k) { return k % 32 >= CUDA_CODE_RUN; }
 BOTH_SIDES size_t cuda_scale_index(uint32_t row, uint32_t group, uint32_t groups) {
     return ((size_t)(row / CUDA_TILE_ROWS) * groups + group) * CUDA_TILE_ROWS +
            row % CUDA_TILE_ROWS;

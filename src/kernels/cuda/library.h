@@ -27,14 +27,18 @@ struct cuda_switches {
     bool without_cublaslt; /* products of many rows by our own kernels: slow, the same bits */
     bool without_depth;    /* a step is submitted when the one before it has been collected */
     bool without_graphs;   /* every step is launched kernel by kernel */
+    bool fills;            /* skipped rows fill up steps: a graph for several row counts */
     bool without_fusion;   /* a kernel for each op, a product for each of its parts */
     bool plain_attention;  /* attention in f32, as on the CPU, for all formats of the cache */
     bool plain_codes;      /* products of quantised weights by dp4a alone */
     bool overlap;          /* a kernel starts before the one in front of it has ended */
     bool few_rows;         /* products of up to 8 rows by kernels that read ahead (sm_90) */
     bool two_rows;         /* and those of 1 or 2 rows by kernels with fewer instructions */
-    bool gated;            /* and these do the act behind a product of gates and ups */
+    bool two_always;       /* however few weights there are, for tests */
+    bool gated;            /* product_few.cu and _two.cu do the act after gates and ups */
     bool few_codes;        /* products of quantised weights likewise (sm_90) */
+    bool first;            /* product_two.cu and _codes_dots.cu do the norm before them */
+    bool dots;             /* quantised weights, up to 4 rows: product_codes_dots.cu */
     bool timed;            /* cuBLASLt's algorithms are chosen by their times */
     bool any_sums;         /* and may add up in any order: a row's bits depend on the others */
     bool whole;            /* attention of many rows does a sequence in one block */
@@ -54,6 +58,7 @@ struct cuda_library_options {
                                   colons; NULL: nowhere */
     const char *keep_dir;      /* of kernels/cuda/kept.h; NULL: nothing is kept */
     bool keeps_new;            /* what is found is written there */
+    bool fp8_weights;          /* weights of 16 bits become e4m3 */
     struct cuda_switches switches;
 };
 

@@ -19,24 +19,26 @@ struct cuda_mat {
     const uint32_t *map; /* NULL: map[r] is r */
 };
 
-enum cuda_form { CUDA_F32, CUDA_BF16, CUDA_F16, CUDA_CODES };
+enum cuda_form { CUDA_F32, CUDA_BF16, CUDA_F16, CUDA_CODES, CUDA_FP8 };
 
-/* Rows rounded to bf16 or f16 (which is cut to its largest number): the input of products. */
+/* Rows rounded to bf16, f16 (which is cut to its largest number) or fp8: the input of products. */
 struct cuda_half {
     void *x; /* [rows][row_elems]; NULL: not wanted */
     enum cuda_form form;
     uint32_t row_elems;
+    float *scale; /* fp8: [rows] */
 };
 
 /* A matrix of N rows and K columns, or several (experts) one behind the other. */
 struct cuda_matrix {
     enum cuda_form form;
     uint32_t rows, cols;
-    uint32_t row_elems;       /* plain forms: K rounded up, zeros behind */
+    uint32_t row_elems;       /* plain forms and fp8: K rounded up, zeros behind */
     uint32_t group;           /* codes: elements with one scale, 16 or 32 */
-    const void *data;         /* plain: [experts][rows][row_elems]; codes: layout.h */
-    const float *scale, *min; /* codes; min NULL: the format has none */
-    size_t expert_elems;      /* of data, from one expert to the next */
+    uint32_t bits;            /* codes: of each, 8 or 4 */
+    const void *data;         /* plain, fp8: [experts][rows][row_elems]; codes: layout.h */
+    const float *scale, *min; /* codes; min NULL: the format has none. fp8: scale [rows] */
+    size_t expert_elems;      /* of data, from one expert to the next; codes: bytes */
     size_t expert_scales;     /* of scale and min */
 };
 

@@ -9,8 +9,9 @@
 #include "kernels/cuda/cuda_int.h"
 
 enum {
-    BLOCKS_PER_PROCESSOR = 8,  /* of attention; with fewer, segments are shared out */
-    PART_FLOATS_MAX = 16 << 20 /* of attention's parts: 64 MiB */
+    BLOCKS_PER_PROCESSOR = 8,   /* of attention; with fewer, segments are shared out */
+    PART_FLOATS_MAX = 16 << 20, /* of attention's parts: 64 MiB */
+    TWO_BYTES_MIN = 24 << 20    /* of weights: product_two.cu was slower with less on an H200 */
 };
 
 uint32_t cuda_step_rows(const struct step *s, enum rows_kind kind) {
@@ -58,8 +59,10 @@ static struct cuda_mat unless_half(const struct cuda_run *x, struct cuda_mat flo
 static struct cuda_half half_of(const struct cuda_run *x) {
     const struct cuda_matrix *w = x->now->half;
     if (!w) return (struct cuda_half){.x = NULL};
-    return (struct cuda_half){
-        .x = x->scratch->x[x->now->half_to], .form = w->form, .row_elems = w->row_elems};
+    return (struct cuda_half){.x = x->scratch->x[x->now->half_to],
+                              .form = w->form,
+                              .row_elems = w->row_elems,
+                              .scale = x->scratch->x_scale[x->now->half_to]};
 }
 
 static void quantise(const struct cuda_run *x, const struct cuda_mat *floats, struct operand q8) {
@@ -100,7 +103,10 @@ static void launch_norm(const struct cuda_run *x, const struct op *op) {
                           .is_wide = x->dev->switches.lean};
     bool rounds = !x->dev->switches.without_fusion && cuda_norm_rounds(n->src.cols, n->group);
     if (rounds) a.q8 = mat_of(x, n->q8);
-    cuda_norm(&a, &x->queue);
+    if (a.half.x && a.half.form == CUDA_FP8)
+        cuda_fp8_norm(&a, &x->queue);
+    else
+        cuda_norm(&a, &x->queue);
     if (!rounds) quantise(x, &a.dst, n->q8);
 }
 
@@ -125,6 +131,20 @@ static void launch_rope(const struct cuda_run *x, const struct op *op) {
 static const enum cuda_act_kind act_kinds[] = {
     [ACT_SILU] = CUDA_SILU, [ACT_GELU_TANH] = CUDA_GELU_TANH, [ACT_GELU_ERF] = CUDA_GELU_ERF};
 
+/* The scale of a row needs all of it: a block for each row, unless there are so few that most of
+ * the card would be idle meanwhile. `dst`: where the floats may go. */
+static void launch_act_fp8(const struct cuda_run *x, struct cuda_act *a, struct cuda_mat dst) {
+    struct cuda_half half = a->half;
+    if (a->gate.row_count > CUDA_FEW_ROWS) {
+        cuda_fp8_act(a, &x->queue);
+        return;
+    }
+    a->half.x = NULL;
+    a->dst = dst;
+    cuda_act(a, &x->queue);
+    cuda_fp8_convert(&dst, &half, &x->queue);
+}
+
 static void launch_act(const struct cuda_run *x, const struct op *op) {
     const struct op_act *o = &op->act;
     struct cuda_mat gate = mat_of(x, o->gate);
@@ -136,10 +156,14 @@ static void launch_act(const struct cuda_run *x, const struct op *op) {
                          .dst = floats_of(x, o->dst, &gate, o->gate.cols * o->segments),
                          .half = half_of(x),
                          .is_wide = x->dev->switches.lean};
+    struct cuda_mat floats = a.dst;
     a.dst = unless_half(x, a.dst);
     bool is_fused = !x->dev->switches.without_fusion;
     if (is_fused) a.q8 = mat_of(x, o->q8);
-    cuda_act(&a, &x->queue);
+    if (a.half.x && a.half.form == CUDA_FP8)
+        launch_act_fp8(x, &a, floats);
+    else
+        cuda_act(&a, &x->queue);
     if (!is_fused) quantise(x, &a.dst, o->q8);
 }
 
@@ -194,38 +218,63 @@ static void launch_expert_sum(const struct cuda_run *x, const struct op *op) {
 
 /* ---- products ---- */
 
-static bool is_16_bit(const struct weight *w) {
-    enum cuda_form form = cuda_matrix_of(w)->form;
-    return form == CUDA_BF16 || form == CUDA_F16;
+/* Products whose activations are converted for them. */
+static bool is_short(enum cuda_form form) {
+    return form == CUDA_BF16 || form == CUDA_F16 || form == CUDA_FP8;
 }
 
 static void convert(const struct cuda_run *x, const struct cuda_mat *src,
                     const struct cuda_matrix *w, uint32_t segments) {
-    struct cuda_half to = {.x = x->scratch->x[0], .form = w->form, .row_elems = w->row_elems};
+    struct cuda_half to = {.x = x->scratch->x[0],
+                           .form = w->form,
+                           .row_elems = w->row_elems,
+                           .scale = x->scratch->x_scale[0]};
     struct cuda_convert a = {.src = *src, .segments = segments, .to = to};
     size_t elems = (size_t)src->row_count * segments * w->row_elems;
     CHECK(elems * sizeof(uint16_t) <= x->scratch->x_bytes);
-    cuda_convert(&a, &x->queue);
+    if (w->form == CUDA_FP8)
+        cuda_fp8_convert(src, &to, &x->queue);
+    else
+        cuda_convert(&a, &x->queue);
 }
 
 static bool is_few(const struct cuda_run *x, const struct cuda_product *a) {
     return x->dev->switches.few_rows && cuda_product_few_can(a);
 }
 
-static void launch_few(const struct cuda_run *x, const struct cuda_few *f) {
-    if (x->dev->switches.two_rows && cuda_product_two_can(&f->product))
+static bool is_two(const struct cuda_run *x, const struct cuda_few *f) {
+    const struct cuda_matrix *w = &f->product.w;
+    bool is_large = (size_t)w->rows * w->row_elems * sizeof(uint16_t) >= TWO_BYTES_MIN;
+    if (!x->dev->switches.two_rows || !(is_large || x->dev->switches.two_always)) return false;
+    return is_few(x, &f->product) && cuda_product_two_can(f);
+}
+
+static bool is_dots(const struct cuda_run *x, const struct cuda_few *f) {
+    return x->dev->switches.dots && !x->dev->switches.plain_codes && cuda_product_codes_dots_can(f);
+}
+
+/* Those that can do more than a product; false: none of them can. */
+static bool launch_few(const struct cuda_run *x, const struct cuda_few *f) {
+    bool is_more = f->first.src.base || f->gated_q8.base;
+    if (is_dots(x, f))
+        cuda_product_codes_dots(f, &x->queue);
+    else if (is_two(x, f))
         cuda_product_two(f, &x->queue);
-    else
+    else if (!is_more && is_few(x, &f->product))
         cuda_product_few(f, &x->queue);
+    else
+        return false;
+    return true;
 }
 
 static void launch_own(const struct cuda_run *x, const struct cuda_product *a) {
     const struct cuda_few few = {.product = *a, .multiprocessors = x->dev->multiprocessors};
-    if (is_few(x, a))
-        launch_few(x, &few);
-    else if (x->dev->switches.few_codes && !x->dev->switches.plain_codes &&
-             cuda_product_codes_few_can(a))
+    if (launch_few(x, &few)) return;
+    if (x->dev->switches.few_codes && !x->dev->switches.plain_codes &&
+        cuda_product_codes_few_can(a))
         cuda_product_codes_few(a, x->dev->multiprocessors, &x->queue);
+    else if (a->w.form == CUDA_FP8)
+        cuda_product_fp8(a, x->dev->multiprocessors, &x->queue);
     else if (a->w.form == CUDA_F32)
         cuda_product_f32(a, &x->queue);
     else if (a->w.form == CUDA_CODES && !x->dev->switches.plain_codes)
@@ -245,6 +294,8 @@ static bool launch_blas(const struct cuda_run *x, const struct cuda_product *a) 
                           .cols = a->w.row_elems,
                           .x = a->x,
                           .w = a->w.data,
+                          .x_scale = a->x_scale,
+                          .w_scale = a->w.scale,
                           .dst = x->scratch->rows,
                           .dst_floats = a->w.rows,
                           .add = in_place && a->add};
@@ -271,8 +322,78 @@ static struct cuda_product product_of(const struct op_matmul *m, const struct cu
                                  .add = m->add};
 }
 
+/* ---- products of few rows with ops around them ---- */
+
+/* Product `op` as one launch; false: it takes several. */
+static bool few_of(const struct cuda_run *x, const struct op *op, const struct cuda_plan *plan,
+                   struct cuda_few *f) {
+    const struct op_matmul *m = &op->matmul;
+    const struct cuda_joint *joint = cuda_joint_of(m->parts, m->part_count);
+    if (!joint && m->part_count > 1) return false;
+    *f = (struct cuda_few){.product = product_of(m, joint, 0),
+                           .multiprocessors = x->dev->multiprocessors};
+    f->product.src = mat_of(x, m->src);
+    f->product.dst = mat_of(x, m->dst);
+    f->product.x = x->scratch->x[plan->x_from];
+    f->product.row_count = f->product.src.row_count;
+    return f->product.row_count > 0;
+}
+
+/* The act behind a product, whose plan is `plan`. */
+static void add_act(const struct cuda_run *x, const struct op *op, const struct cuda_plan *plan,
+                    struct cuda_few *f) {
+    f->gates = true;
+    f->act = act_kinds[op->act.kind];
+    f->gated_q8 = mat_of(x, op->act.q8);
+    if (plan->half)
+        f->gated = (struct cuda_half){.x = x->scratch->x[plan->half_to],
+                                      .form = plan->half->form,
+                                      .row_elems = plan->half->row_elems};
+}
+
+/* Can floats be what the product begins with? */
+static bool takes_floats(const struct cuda_run *x, const struct cuda_mat *m) {
+    return x->dev->switches.first && m->col % 4 == 0 && m->cols % 4 == 0 && m->row_bytes % 16 == 0;
+}
+
+/* Product `op` and the act behind it in one launch; false: they take two. */
+static bool launch_gated(const struct cuda_run *x, const struct op *op) {
+    struct cuda_few f;
+    if (!x->dev->switches.gated || !few_of(x, op, x->now, &f)) return false;
+    if (f.product.w.form != CUDA_CODES && !x->now->has_x) return false;
+    add_act(x, op + 1, x->now + 1, &f);
+    return launch_few(x, &f);
+}
+
+/* Norm `op`, the product behind it and perhaps the act behind that in one launch; returns how many
+ * ops these are, or 0. */
+static uint32_t launch_normed(const struct cuda_run *x, const struct op *op) {
+    const struct op_norm *n = &op[0].norm;
+    const struct cuda_plan *plan = x->now + 1;
+    bool gates = plan->gates && x->dev->switches.gated;
+    struct cuda_few f;
+    if (!few_of(x, op + 1, plan, &f)) return 0;
+    f.first = (struct cuda_first){
+        .src = mat_of(x, n->src), .weight = cuda_vector_of(n->weight), .eps = n->eps};
+    if (gates) add_act(x, op + 2, plan + 1, &f);
+    if (!takes_floats(x, &f.first.src) || !launch_few(x, &f)) return 0;
+    return gates ? 3 : 2;
+}
+
+/* The product `op` that follows attention, which has left floats. */
+static bool quantising_of(const struct cuda_run *x, const struct op *op,
+                          const struct cuda_plan *plan, struct cuda_few *f) {
+    if (!few_of(x, op, plan, f)) return false;
+    f->first.src = floats_of(x, operand_none, &f->product.src, f->product.src.cols);
+    return takes_floats(x, &f->first.src) && is_dots(x, f);
+}
+
+/* ---- any product ---- */
+
 /* From so many rows on cuBLASLt does products. */
-static uint32_t rows_of_blas(const struct cuda_run *x) {
+static uint32_t rows_of_blas(const struct cuda_run *x, enum cuda_form form) {
+    if (form == CUDA_FP8 && !x->dev->fp8_has_own_bits) return 1;
+    if (form == CUDA_FP8) return x->dev->switches.few_rows ? CUDA_FEW_ROWS + 1 : 1;
     return x->dev->switches.few_rows ? CUDA_FEW_ROWS + 1 : CUDA_MANY_ROWS;
 }
 
@@ -281,47 +402,31 @@ static void launch_matmul(const struct cuda_run *x, const struct op *op) {
     struct cuda_mat src = mat_of(x, m->src), dst = mat_of(x, m->dst);
     const struct cuda_joint *joint = cuda_joint_of(m->parts, m->part_count);
     const struct cuda_matrix *converted = x->now->has_x ? cuda_matrix_of(m->parts[0].weight) : NULL;
+    struct cuda_few quantising;
     if (src.row_count == 0) return;
+    if (x->now->has_floats && quantising_of(x, op, x->now, &quantising)) {
+        cuda_product_codes_dots(&quantising, &x->queue);
+        return;
+    }
     for (uint32_t p = 0; p < (joint ? 1 : m->part_count); p++) {
         struct cuda_product a = product_of(m, joint, p);
         a.src = src;
         a.dst = dst;
         a.dst.cols = a.w.rows;
         a.x = x->scratch->x[x->now->has_x ? x->now->x_from : 0];
+        a.x_scale = x->scratch->x_scale[x->now->has_x ? x->now->x_from : 0];
         a.row_count = src.row_count;
         dst.col += a.w.rows;
-        bool is_short = a.w.form == CUDA_BF16 || a.w.form == CUDA_F16;
-        if (is_short && (!converted || converted->form != a.w.form)) {
+        bool converts = is_short(a.w.form);
+        if (converts && (!converted || converted->form != a.w.form)) {
             converted = cuda_matrix_of(m->parts[p].weight);
             convert(x, &src, converted, 1);
             a.x = x->scratch->x[0];
+            a.x_scale = x->scratch->x_scale[0];
         }
-        bool is_blas = is_short && x->dev->blas && src.row_count >= rows_of_blas(x);
+        bool is_blas = converts && x->dev->blas && src.row_count >= rows_of_blas(x, a.w.form);
         if (!is_blas || !launch_blas(x, &a)) launch_own(x, &a);
     }
-}
-
-/* Product `op` and the act behind it in one launch; false: they take two. */
-static bool launch_gated(const struct cuda_run *x, const struct op *op) {
-    const struct op_matmul *m = &op[0].matmul;
-    const struct cuda_joint *joint = cuda_joint_of(m->parts, m->part_count);
-    struct cuda_mat src = mat_of(x, m->src);
-    if (!x->dev->switches.gated || !joint || !x->now->has_x) return false;
-    struct cuda_few f = {.product = product_of(m, joint, 0),
-                         .multiprocessors = x->dev->multiprocessors,
-                         .gates = true,
-                         .act = act_kinds[op[1].act.kind]};
-    f.product.src = src;
-    f.product.dst = mat_of(x, m->dst);
-    f.product.x = x->scratch->x[x->now->x_from];
-    f.product.row_count = src.row_count;
-    if (!is_few(x, &f.product)) return false;
-    const struct cuda_plan *act = x->now + 1;
-    f.gated = (struct cuda_half){.x = x->scratch->x[act->half_to],
-                                 .form = act->half->form,
-                                 .row_elems = act->half->row_elems};
-    launch_few(x, &f);
-    return true;
 }
 
 static void launch_expert_matmul(const struct cuda_run *x, const struct op *op) {
@@ -341,7 +446,7 @@ static void launch_expert_matmul(const struct cuda_run *x, const struct op *op) 
                                  .src_per_expert = m->src_per_expert,
                                  .dst_width = width};
         dst.col += a.w.rows;
-        if (is_16_bit(w) && (!converted || converted->form != a.w.form)) {
+        if (is_short(a.w.form) && (!converted || converted->form != a.w.form)) {
             converted = cuda_matrix_of(w);
             convert(x, &src, converted, m->src_per_expert ? m->used : 1);
         }
@@ -463,6 +568,8 @@ static void launch_attention(const struct cuda_run *x, const struct op *op) {
         cuda_attention(&a, &x->queue);
         if (x->now->half) convert(x, &a.dst, x->now->half, 1);
     }
+    struct cuda_few later;
+    if (x->now->has_product && quantising_of(x, op + 1, x->now + 1, &later)) return;
     quantise(x, &a.dst, o->q8);
 }
 
@@ -508,6 +615,8 @@ static op_launch_fn *const launchers[OP_COUNT] = {
 };
 
 uint32_t cuda_op_launch(const struct cuda_run *x, const struct op *op) {
+    uint32_t normed = x->now->goes_first ? launch_normed(x, op) : 0;
+    if (normed > 0) return normed;
     if (x->now->gates && launch_gated(x, op)) return 2;
     if (x->now->op_count > 1)
         launch_qkv(x, op);
@@ -538,7 +647,8 @@ static void measure_parts(const struct tape *t, const struct matmul_part *parts,
     size_t rows = rows_max_of(t, src), all_rows = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct cuda_matrix *w = cuda_matrix_of(parts[i].weight);
-        if (!is_16_bit(parts[i].weight)) continue;
+        if (!is_short(w->form)) continue;
+        if (w->form == CUDA_FP8) raise_to(&s->x_rows, rows);
         raise_to(&s->x_bytes, rows * segments * w->row_elems * sizeof(uint16_t));
         all_rows += w->rows;
         if (parts[i].bias) raise_to(&s->row_floats, rows * all_rows);

@@ -2,8 +2,8 @@
  *
  *     acc = fma((float)sum(w.q[i] * q[i]), w.scale[g] * scale[b], acc), then the minimum
  *
- * so their bits are the CPU's. Weights are int8 codes with a float scale and minimum for each group
- * of 16 or 32 (kernels/cuda/layout.h).
+ * so their bits are the CPU's. Weights are codes with a float scale and minimum for each group of
+ * 16 or 32 (kernels/cuda/layout.h).
  *
  * Mapping: a block of 8 warps owns 32 weight rows, a lane each, and up to 8 rows of activations.
  * Columns go by in pieces of 16 groups. First each warp makes the whole-number sums of two groups
@@ -37,8 +37,21 @@ static __device__ int32_t dot16(int4 a, int4 b, int32_t sum) {
     return __dp4a(a.w, b.w, sum);
 }
 
+/* A group's codes, in runs of 16: `at` is the first one's place in a matrix of codes of 8 bits. */
+template <int RUNS, int BITS>
+static __device__ void read_codes(const int4 *codes, uint32_t at, int4 w[RUNS]) {
+    if (BITS == 4) {
+        int4 both = codes[at / 2];
+        w[0] = low_codes(both);
+        w[RUNS - 1] = high_codes(both);
+    } else {
+#pragma unroll
+        for (int run = 0; run < RUNS; run++) w[run] = codes[at + run * CUDA_TILE_ROWS];
+    }
+}
+
 /* RUNS: 16 codes each, of a group. */
-template <int ROWS, int RUNS>
+template <int ROWS, int RUNS, int BITS>
 static __global__ void __launch_bounds__(CODES_THREADS) codes_kernel(struct cuda_product a) {
     __shared__ int32_t sums[2][PIECE_GROUPS][ROWS][32];
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -46,7 +59,7 @@ static __global__ void __launch_bounds__(CODES_THREADS) codes_kernel(struct cuda
     if (a.used && !product_is_live(a, first)) return; /* its experts were not chosen */
     uint32_t groups = a.w.cols / (RUNS * CUDA_CODE_RUN), expert = product_row(a, first).expert;
     const int4 *codes = (const int4 *)((const int8_t *)a.w.data + expert * a.w.expert_elems) +
-                        (size_t)blockIdx.y * groups * RUNS * CUDA_TILE_ROWS + lane;
+                        (size_t)blockIdx.y * groups * RUNS * CUDA_TILE_ROWS * BITS / 8 + lane;
     size_t scales = expert * a.w.expert_scales + (size_t)blockIdx.y * groups * 32 + lane;
     const float *scale = a.w.scale + scales, *least = a.w.min ? a.w.min + scales : NULL;
     const int4 *x[ROWS];
@@ -61,9 +74,8 @@ static __global__ void __launch_bounds__(CODES_THREADS) codes_kernel(struct cuda
         int4 w[OWN_GROUPS][RUNS];
 #pragma unroll
         for (uint32_t i = 0; i < OWN_GROUPS; i++)
-#pragma unroll
-            for (int run = 0; run < RUNS; run++)
-                if (mine + i < groups) w[i][run] = codes[((mine + i) * RUNS + run) * 32];
+            if (mine + i < groups)
+                read_codes<RUNS, BITS>(codes, (mine + i) * RUNS * CUDA_TILE_ROWS, w[i]);
 #pragma unroll
         for (uint32_t i = 0; i < OWN_GROUPS; i++) {
             if (mine + i >= groups) break;
@@ -92,10 +104,12 @@ static __global__ void __launch_bounds__(CODES_THREADS) codes_kernel(struct cuda
 template <int ROWS>
 static void launch_codes(const struct cuda_product *a, const struct cuda_queue *queue) {
     dim3 grid((a->row_count + ROWS - 1) / ROWS, (a->w.rows + 31) / 32);
-    if (a->w.group == 32)
-        launch_alone(queue, codes_kernel<ROWS, 2>, grid, CODES_THREADS, 0, *a);
+    if (a->w.bits == 4)
+        launch_alone(queue, codes_kernel<ROWS, 2, 4>, grid, CODES_THREADS, 0, *a);
+    else if (a->w.group == 32)
+        launch_alone(queue, codes_kernel<ROWS, 2, 8>, grid, CODES_THREADS, 0, *a);
     else
-        launch_alone(queue, codes_kernel<ROWS, 1>, grid, CODES_THREADS, 0, *a);
+        launch_alone(queue, codes_kernel<ROWS, 1, 8>, grid, CODES_THREADS, 0, *a);
 }
 
 void cuda_product_codes(const struct cuda_product *a, const struct cuda_queue *queue) {

@@ -7,7 +7,7 @@
  *     acc = fma(sum, w.scale[g] * scale[b], acc), then fma(w.min[g], dsum[g], acc)
  *
  * Mapping and overlap: those of product_few.cu. A tile of 16 weight rows is half of a tile of
- * layout.h. A stage is 128 columns: codes as [run of 16][row][16 bytes], which is how they lie in
+ * layout.h. A stage is 128 columns: codes as [piece][row][16 bytes], which is how they lie in
  * memory and what ldmatrix reads without a bank conflict; activations in rows of 128 bytes
  * (device_stage.cuh); then floats. Rows are whole stages, so that 16 bytes of any of these can be
  * copied at once; products of other widths are left to product_codes_mma.cu.
@@ -24,14 +24,16 @@
 
 static constexpr uint32_t RUNS = 8, COLS = RUNS * CUDA_CODE_RUN,
                           BLOCKS = COLS / 32; /* of a stage */
-static constexpr uint32_t LAYOUT_RUN_BYTES = CUDA_TILE_ROWS * CUDA_CODE_RUN;
+static constexpr uint32_t LAYOUT_PIECE_BYTES = CUDA_TILE_ROWS * 16;
 static constexpr int32_t MAGIC_BITS = 0x4B400000;
 static constexpr float MAGIC = 12582912.0f;
 
-/* GROUP_RUNS: runs of 16 codes that share a scale. Where things lie in a stage, in bytes. */
-template <int GROUP_RUNS> struct few_codes {
+/* GROUP_RUNS: runs of 16 codes that share a scale; BITS: of a code, 8, or 4 in groups of 32. Where
+ * things lie in a stage, in bytes. */
+template <int GROUP_RUNS, int BITS> struct few_codes {
     static constexpr uint32_t groups = RUNS / GROUP_RUNS;
-    static constexpr uint32_t x = TILE_WEIGHTS * COLS;                     /* [row][piece] */
+    static constexpr uint32_t pieces = RUNS * BITS / 8; /* of 16 bytes of codes, of a weight */
+    static constexpr uint32_t x = TILE_WEIGHTS * pieces * 16;              /* [row][piece] */
     static constexpr uint32_t scale = x + CUDA_FEW_ROWS * COLS;            /* [group][weight] */
     static constexpr uint32_t least = scale + groups * TILE_WEIGHTS * 4;   /* likewise */
     static constexpr uint32_t x_scale = least + groups * TILE_WEIGHTS * 4; /* [row][block] */
@@ -44,27 +46,26 @@ template <int GROUP_RUNS> struct few_codes {
 
 /* Where a lane's next copies come from. */
 struct codes_lane {
-    const uint8_t *codes;         /* run lane / 16 of the stage, weight lane % 16 */
+    const uint8_t *codes;         /* piece lane / 16 of the stage, weight lane % 16 */
     const uint8_t *scale, *least; /* 16 bytes lane % 4 of group lane / 4 */
     const uint8_t *x[2];          /* piece lane % 8 of rows lane / 8 and + 4 */
     const uint8_t *floats;        /* of row lane % 8: scales, then (lane / 8 = 1, 2) dsums */
     bool has_x[2], has_floats;
 };
 
-template <int GROUP_RUNS>
+template <int GROUP_RUNS, int BITS>
 static __device__ inline void seek_weights(const struct cuda_product &a, uint32_t tile,
                                            struct codes_lane *l) {
     uint32_t lane = threadIdx.x % 32, all = a.w.cols / CUDA_CODE_RUN, layout = tile / 2;
     uint32_t half = tile % 2 * TILE_WEIGHTS;
-    size_t run = (size_t)layout * all + lane / 16;
+    size_t piece = (size_t)layout * (all * BITS / 8) + lane / 16;
     size_t group = (size_t)layout * (all / GROUP_RUNS) + lane / 4;
-    l->codes =
-        (const uint8_t *)a.w.data + run * LAYOUT_RUN_BYTES + (half + lane % 16) * CUDA_CODE_RUN;
+    l->codes = (const uint8_t *)a.w.data + piece * LAYOUT_PIECE_BYTES + (half + lane % 16) * 16;
     l->scale = (const uint8_t *)(a.w.scale + group * CUDA_TILE_ROWS + half + lane % 4 * 4);
     l->least = (const uint8_t *)(a.w.min + group * CUDA_TILE_ROWS + half + lane % 4 * 4);
 }
 
-template <int GROUP_RUNS>
+template <int GROUP_RUNS, int BITS>
 static __device__ inline void seek_rows(const struct cuda_product &a, struct codes_lane *l) {
     uint32_t lane = threadIdx.x % 32, row = lane % 8, part = lane / 8;
 #pragma unroll
@@ -82,23 +83,23 @@ static __device__ inline void seek_rows(const struct cuda_product &a, struct cod
 }
 
 /* Codes, scales and minima of a stage. */
-template <int GROUP_RUNS>
+template <int GROUP_RUNS, int BITS>
 static __device__ inline void bring_weights(const struct cuda_product &a,
                                             const struct codes_lane &l, uint32_t to) {
-    using at = few_codes<GROUP_RUNS>;
+    using at = few_codes<GROUP_RUNS, BITS>;
     uint32_t lane = threadIdx.x % 32;
 #pragma unroll
-    for (uint32_t i = 0; i < RUNS / 2; i++)
-        copy_16(to + (i * 32 + lane) * 16, l.codes + i * 2 * LAYOUT_RUN_BYTES, true);
+    for (uint32_t i = 0; i < at::pieces / 2; i++)
+        copy_16(to + (i * 32 + lane) * 16, l.codes + i * 2 * LAYOUT_PIECE_BYTES, true);
     if (lane / 4 >= at::groups) return;
     copy_16(to + at::scale + lane * 16, l.scale, true);
     if (a.w.min) copy_16(to + at::least + lane * 16, l.least, true);
 }
 
 /* Activations: lanes 0 to 7 bring the scales, the next 8 or 16 the dsums. */
-template <int GROUP_RUNS>
+template <int GROUP_RUNS, int BITS>
 static __device__ inline void bring_rows(const struct codes_lane &l, uint32_t to) {
-    using at = few_codes<GROUP_RUNS>;
+    using at = few_codes<GROUP_RUNS, BITS>;
     uint32_t lane = threadIdx.x % 32, part = lane / 8;
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++)
@@ -109,14 +110,16 @@ static __device__ inline void bring_rows(const struct codes_lane &l, uint32_t to
     copy_16_cached(to + place, l.floats, l.has_floats);
 }
 
-template <int GROUP_RUNS> static __device__ inline void advance_weights(struct codes_lane *l) {
-    l->codes += RUNS * LAYOUT_RUN_BYTES;
-    l->scale += few_codes<GROUP_RUNS>::groups * CUDA_TILE_ROWS * 4;
-    l->least += few_codes<GROUP_RUNS>::groups * CUDA_TILE_ROWS * 4;
+template <int GROUP_RUNS, int BITS>
+static __device__ inline void advance_weights(struct codes_lane *l) {
+    l->codes += few_codes<GROUP_RUNS, BITS>::pieces * LAYOUT_PIECE_BYTES;
+    l->scale += few_codes<GROUP_RUNS, BITS>::groups * CUDA_TILE_ROWS * 4;
+    l->least += few_codes<GROUP_RUNS, BITS>::groups * CUDA_TILE_ROWS * 4;
 }
 
-template <int GROUP_RUNS> static __device__ inline void advance_rows(struct codes_lane *l) {
-    uint32_t floats = threadIdx.x % 32 / 8 == 0 ? BLOCKS : few_codes<GROUP_RUNS>::groups;
+template <int GROUP_RUNS, int BITS>
+static __device__ inline void advance_rows(struct codes_lane *l) {
+    uint32_t floats = threadIdx.x % 32 / 8 == 0 ? BLOCKS : few_codes<GROUP_RUNS, BITS>::groups;
     l->x[0] += COLS;
     l->x[1] += COLS;
     l->floats += floats * 4;
@@ -125,13 +128,14 @@ template <int GROUP_RUNS> static __device__ inline void advance_rows(struct code
 /* ---- sums ---- */
 
 /* What a lane multiplies in a stage, beside scales and minima of weights. */
-template <int GROUP_RUNS> struct row_floats {
-    float scale[2][BLOCKS], dsum[2][few_codes<GROUP_RUNS>::groups];
+template <int GROUP_RUNS, int BITS> struct row_floats {
+    float scale[2][BLOCKS], dsum[2][few_codes<GROUP_RUNS, BITS>::groups];
 };
 
-template <int GROUP_RUNS>
-static __device__ inline void read_floats(const uint8_t *stage, struct row_floats<GROUP_RUNS> *f) {
-    using at = few_codes<GROUP_RUNS>;
+template <int GROUP_RUNS, int BITS>
+static __device__ inline void read_floats(const uint8_t *stage,
+                                          struct row_floats<GROUP_RUNS, BITS> *f) {
+    using at = few_codes<GROUP_RUNS, BITS>;
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++) {
         uint32_t row = threadIdx.x % 4 * 2 + i;
@@ -156,11 +160,11 @@ struct pair_operands {
     uint32_t w[4], x[4]; /* x: of this pair and the next */
 };
 
-template <int GROUP_RUNS>
+template <int GROUP_RUNS, int BITS>
 static __device__ inline void
 add_group(const uint8_t *stage, uint32_t g, const struct pair_operands &o,
-          const struct row_floats<GROUP_RUNS> &f, bool has_least, float acc[4]) {
-    using at = few_codes<GROUP_RUNS>;
+          const struct row_floats<GROUP_RUNS, BITS> &f, bool has_least, float acc[4]) {
+    using at = few_codes<GROUP_RUNS, BITS>;
     uint32_t weight = g * TILE_WEIGHTS + threadIdx.x % 32 / 4;
     const float *scale = (const float *)(stage + at::scale) + weight;
     const float *least = (const float *)(stage + at::least) + weight;
@@ -179,30 +183,45 @@ add_group(const uint8_t *stage, uint32_t g, const struct pair_operands &o,
     }
 }
 
-template <int GROUP_RUNS>
+/* Runs `run` and the next. Matrices: rows 0 to 7 and 8 to 15 of the first run, then of the second;
+ * codes of 4 bits have both runs in one. */
+template <int BITS>
+static __device__ inline void read_codes(uint32_t stage, uint32_t run, uint32_t w[4]) {
+    uint32_t lane = threadIdx.x % 32;
+    if (BITS == 8) {
+        ldmatrix_x4(w, stage + (run * TILE_WEIGHTS + lane) * 16);
+    } else {
+        ldmatrix_x2(w, stage + (run / 2 * TILE_WEIGHTS + lane % 16) * 16);
+        w[2] = high_codes(w[0]);
+        w[3] = high_codes(w[1]);
+        w[0] = low_codes(w[0]);
+        w[1] = low_codes(w[1]);
+    }
+}
+
+template <int GROUP_RUNS, int BITS>
 static __device__ inline void add_stage(const uint8_t *stage, bool has_least, float acc[4]) {
-    using at = few_codes<GROUP_RUNS>;
+    using at = few_codes<GROUP_RUNS, BITS>;
     uint32_t lane = threadIdx.x % 32, base = shared_address(stage);
-    struct row_floats<GROUP_RUNS> f;
+    struct row_floats<GROUP_RUNS, BITS> f;
     struct pair_operands o;
-    read_floats<GROUP_RUNS>(stage, &f);
+    read_floats<GROUP_RUNS, BITS>(stage, &f);
 #pragma unroll
     for (uint32_t run = 0; run < RUNS; run += 2) {
-        /* Matrices: rows 0 to 7 and 8 to 15 of the first run, then of the second. */
-        ldmatrix_x4(o.w, base + (run * TILE_WEIGHTS + lane / 16 * TILE_WEIGHTS + lane % 16) * 16);
+        read_codes<BITS>(base, run, o.w);
         if (run % 4 == 0) ldmatrix_x4(o.x, base + at::x + swizzle(lane % 8, run + lane / 8));
 #pragma unroll
         for (uint32_t g = run / GROUP_RUNS; g < (run + 2) / GROUP_RUNS; g++)
-            add_group<GROUP_RUNS>(stage, g, o, f, has_least, acc);
+            add_group<GROUP_RUNS, BITS>(stage, g, o, f, has_least, acc);
     }
 }
 
 /* ---- the kernel ---- */
 
-template <int GROUP_RUNS, int STAGES>
+template <int GROUP_RUNS, int BITS, int STAGES>
 static __global__ void __launch_bounds__(WARPS_MAX * 32, 1)
     few_codes_kernel(struct cuda_product a) {
-    using at = few_codes<GROUP_RUNS>;
+    using at = few_codes<GROUP_RUNS, BITS>;
     extern __shared__ __align__(128) uint8_t rings[];
     admit_next_kernel();
     struct few_tiles mine = tiles_of_warp((a.w.rows + TILE_WEIGHTS - 1) / TILE_WEIGHTS);
@@ -211,22 +230,22 @@ static __global__ void __launch_bounds__(WARPS_MAX * 32, 1)
     uint32_t ring = shared_address(own);
     struct codes_lane l;
     struct few_place brought = {mine.first, 0}, now = {mine.first, 0}, rows = {mine.first, 0};
-    if (count > 0) seek_weights<GROUP_RUNS>(a, mine.first, &l);
+    if (count > 0) seek_weights<GROUP_RUNS, BITS>(a, mine.first, &l);
     for (uint32_t i = 0; i < STAGES - 1; i++) {
         if (i < count) {
-            bring_weights<GROUP_RUNS>(a, l, ring + i * at::bytes);
-            advance_weights<GROUP_RUNS>(&l);
-            if (next_stage(stages, &brought)) seek_weights<GROUP_RUNS>(a, brought.tile, &l);
+            bring_weights<GROUP_RUNS, BITS>(a, l, ring + i * at::bytes);
+            advance_weights<GROUP_RUNS, BITS>(&l);
+            if (next_stage(stages, &brought)) seek_weights<GROUP_RUNS, BITS>(a, brought.tile, &l);
         }
         copies_commit();
     }
     wait_for_inputs();
     if (count == 0) return;
-    seek_rows<GROUP_RUNS>(a, &l);
+    seek_rows<GROUP_RUNS, BITS>(a, &l);
     for (uint32_t i = 0; i < STAGES - 1 && i < count; i++) {
-        bring_rows<GROUP_RUNS>(l, ring + i * at::bytes);
-        advance_rows<GROUP_RUNS>(&l);
-        if (next_stage(stages, &rows)) seek_rows<GROUP_RUNS>(a, &l);
+        bring_rows<GROUP_RUNS, BITS>(l, ring + i * at::bytes);
+        advance_rows<GROUP_RUNS, BITS>(&l);
+        if (next_stage(stages, &rows)) seek_rows<GROUP_RUNS, BITS>(a, &l);
     }
     copies_commit();
     struct few_results results;
@@ -239,17 +258,17 @@ static __global__ void __launch_bounds__(WARPS_MAX * 32, 1)
         copies_wait<STAGES - 2>();
         __syncwarp();
         if (i + STAGES - 1 < count) {
-            bring_weights<GROUP_RUNS>(a, l, to);
-            bring_rows<GROUP_RUNS>(l, to);
-            advance_weights<GROUP_RUNS>(&l);
-            advance_rows<GROUP_RUNS>(&l);
+            bring_weights<GROUP_RUNS, BITS>(a, l, to);
+            bring_rows<GROUP_RUNS, BITS>(l, to);
+            advance_weights<GROUP_RUNS, BITS>(&l);
+            advance_rows<GROUP_RUNS, BITS>(&l);
             if (next_stage(stages, &brought)) {
-                seek_weights<GROUP_RUNS>(a, brought.tile, &l);
-                seek_rows<GROUP_RUNS>(a, &l);
+                seek_weights<GROUP_RUNS, BITS>(a, brought.tile, &l);
+                seek_rows<GROUP_RUNS, BITS>(a, &l);
             }
         }
         copies_commit();
-        add_stage<GROUP_RUNS>(own + slot * at::bytes, a.w.min != NULL, acc);
+        add_stage<GROUP_RUNS, BITS>(own + slot * at::bytes, a.w.min != NULL, acc);
         slot = slot + 1 == STAGES ? 0 : slot + 1;
         uint32_t tile = now.tile;
         if (!next_stage(stages, &now)) continue;
@@ -262,42 +281,43 @@ static __global__ void __launch_bounds__(WARPS_MAX * 32, 1)
 
 /* ---- launching ---- */
 
-template <int GROUP_RUNS, int STAGES>
+template <int GROUP_RUNS, int BITS, int STAGES>
 static void launch_stages(const struct cuda_product *a, struct few_grid grid,
                           const struct cuda_queue *queue) {
-    launch(queue, few_codes_kernel<GROUP_RUNS, STAGES>, grid.blocks, grid.warps * 32,
-           few_shared_bytes(grid.warps * STAGES * few_codes<GROUP_RUNS>::bytes), *a);
+    launch(queue, few_codes_kernel<GROUP_RUNS, BITS, STAGES>, grid.blocks, grid.warps * 32,
+           few_shared_bytes(grid.warps * STAGES * few_codes<GROUP_RUNS, BITS>::bytes), *a);
 }
 
-template <int GROUP_RUNS>
+template <int GROUP_RUNS, int BITS>
 static void launch_group(const struct cuda_product *a, struct few_grid grid,
                          const struct cuda_queue *queue) {
     if (grid.warps <= 2)
-        launch_stages<GROUP_RUNS, 16>(a, grid, queue);
+        launch_stages<GROUP_RUNS, BITS, 16>(a, grid, queue);
     else if (grid.warps == 3)
-        launch_stages<GROUP_RUNS, 12>(a, grid, queue);
+        launch_stages<GROUP_RUNS, BITS, 12>(a, grid, queue);
     else if (grid.warps <= 5)
-        launch_stages<GROUP_RUNS, 8>(a, grid, queue);
+        launch_stages<GROUP_RUNS, BITS, 8>(a, grid, queue);
     else
-        launch_stages<GROUP_RUNS, 6>(a, grid, queue);
+        launch_stages<GROUP_RUNS, BITS, 6>(a, grid, queue);
 }
 
-template <int GROUP_RUNS, int STAGES> static void prepare_stages(uint32_t warps) {
-    cudaFuncSetAttribute(few_codes_kernel<GROUP_RUNS, STAGES>,
-                         cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         (int)few_shared_bytes(warps * STAGES * few_codes<GROUP_RUNS>::bytes));
+template <int GROUP_RUNS, int BITS, int STAGES> static void prepare_stages(uint32_t warps) {
+    cudaFuncSetAttribute(
+        few_codes_kernel<GROUP_RUNS, BITS, STAGES>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+        (int)few_shared_bytes(warps * STAGES * few_codes<GROUP_RUNS, BITS>::bytes));
 }
 
-template <int GROUP_RUNS> static void prepare_group(void) {
-    prepare_stages<GROUP_RUNS, 16>(2);
-    prepare_stages<GROUP_RUNS, 12>(3);
-    prepare_stages<GROUP_RUNS, 8>(5);
-    prepare_stages<GROUP_RUNS, 6>(WARPS_MAX);
+template <int GROUP_RUNS, int BITS> static void prepare_group(void) {
+    prepare_stages<GROUP_RUNS, BITS, 16>(2);
+    prepare_stages<GROUP_RUNS, BITS, 12>(3);
+    prepare_stages<GROUP_RUNS, BITS, 8>(5);
+    prepare_stages<GROUP_RUNS, BITS, 6>(WARPS_MAX);
 }
 
 void cuda_product_codes_few_prepare(void) {
-    prepare_group<1>();
-    prepare_group<2>();
+    prepare_group<1, 8>();
+    prepare_group<2, 8>();
+    prepare_group<2, 4>();
 }
 
 bool cuda_product_codes_few_can(const struct cuda_product *a) {
@@ -309,8 +329,10 @@ void cuda_product_codes_few(const struct cuda_product *a, uint32_t multiprocesso
                             const struct cuda_queue *queue) {
     struct few_grid grid = few_grid_of(a->w.rows, multiprocessors);
     if (a->row_count == 0) return;
-    if (a->w.group == 32)
-        launch_group<2>(a, grid, queue);
+    if (a->w.bits == 4)
+        launch_group<2, 4>(a, grid, queue);
+    else if (a->w.group == 32)
+        launch_group<2, 8>(a, grid, queue);
     else
-        launch_group<1>(a, grid, queue);
+        launch_group<1, 8>(a, grid, queue);
 }

@@ -21,14 +21,24 @@ static constexpr uint32_t STAGE_RUNS = 8, STAGE_COLS = STAGE_RUNS * CUDA_CODE_RU
 static constexpr int32_t MAGIC_BITS = 0x4B400000;
 static constexpr float MAGIC = 12582912.0f;
 
-/* RUNS of 16 codes are a group. A block: WARPS warps of M_TILES * 16 weights, N_TILES * 8 rows. */
-template <int RUNS, int WARPS, int M_TILES, int N_TILES, int STAGES> struct codes_shape {
-    static constexpr uint32_t runs = RUNS, warps = WARPS, m_tiles = M_TILES, n_tiles = N_TILES;
+/* RUNS of 16 codes, of BITS bits, are a group. */
+template <int RUNS, int BITS> struct codes_form {
+    static constexpr uint32_t runs = RUNS, bits = BITS;
+};
+using codes_16 = codes_form<1, 8>;
+using codes_32 = codes_form<2, 8>;
+using codes_32_4 = codes_form<2, 4>;
+
+/* A block: WARPS warps of M_TILES * 16 weights, N_TILES * 8 rows. */
+template <typename F, int WARPS, int M_TILES, int N_TILES, int STAGES> struct codes_shape {
+    static constexpr uint32_t runs = F::runs, bits = F::bits;
+    static constexpr uint32_t warps = WARPS, m_tiles = M_TILES, n_tiles = N_TILES;
+    static constexpr uint32_t pieces = STAGE_RUNS * bits / 8; /* of 16 bytes, of a weight */
     static constexpr uint32_t stages = STAGES, threads = WARPS * 32;
-    static constexpr uint32_t groups = STAGE_RUNS / RUNS; /* of a stage */
+    static constexpr uint32_t groups = STAGE_RUNS / runs; /* of a stage */
     static constexpr uint32_t weights = WARPS * M_TILES * 16, rows = N_TILES * 8;
     /* Where in a stage, in bytes: codes, activations, then floats. */
-    static constexpr uint32_t x = weights * STAGE_COLS;
+    static constexpr uint32_t x = weights * pieces * 16;
     static constexpr uint32_t scale = x + rows * STAGE_COLS; /* [group][weight] */
     static constexpr uint32_t least = scale + groups * weights * 4;
     static constexpr uint32_t x_scale = least + groups * weights * 4;   /* [block][row] */
@@ -45,6 +55,7 @@ struct codes_source {
     const float *scale, *least; /* least NULL: the format has none */
     uint32_t weights, rows;     /* that there are; weights: tiles are full */
     uint32_t runs, groups;      /* of a row of the matrix */
+    uint32_t pieces;            /* likewise: 16 bytes of codes */
 };
 
 static __device__ struct codes_source source_of(const struct cuda_product &a, uint32_t n0,
@@ -53,9 +64,10 @@ static __device__ struct codes_source source_of(const struct cuda_product &a, ui
     struct codes_source s;
     s.runs = a.w.cols / CUDA_CODE_RUN;
     s.groups = s.runs / group_runs;
+    s.pieces = s.runs * a.w.bits / 8;
     size_t scales = expert * a.w.expert_scales + (size_t)tile * s.groups * CUDA_TILE_ROWS;
     s.codes = (const int8_t *)a.w.data + expert * a.w.expert_elems +
-              (size_t)tile * s.runs * CUDA_TILE_ROWS * CUDA_CODE_RUN;
+              (size_t)tile * s.pieces * CUDA_TILE_ROWS * 16;
     s.scale = a.w.scale + scales;
     s.least = a.w.min ? a.w.min + scales : NULL;
     s.weights = (a.w.rows + CUDA_TILE_ROWS - 1) / CUDA_TILE_ROWS * CUDA_TILE_ROWS - n0;
@@ -66,11 +78,11 @@ static __device__ struct codes_source source_of(const struct cuda_product &a, ui
 template <typename S>
 static __device__ void bring_weights(const struct codes_source &s, uint32_t run0, uint32_t to) {
 #pragma unroll
-    for (uint32_t i = threadIdx.x; i < STAGE_RUNS * S::weights; i += S::threads) {
-        uint32_t run = run0 + i / S::weights, row = i % S::weights;
-        bool is_inside = run < s.runs && row < s.weights;
-        size_t at = ((size_t)(row / 32) * s.runs + run) * 32 + row % 32;
-        copy_16(to + i * 16, s.codes + (is_inside ? at : 0) * CUDA_CODE_RUN, is_inside);
+    for (uint32_t i = threadIdx.x; i < S::pieces * S::weights; i += S::threads) {
+        uint32_t piece = run0 * S::bits / 8 + i / S::weights, row = i % S::weights;
+        bool is_inside = piece < s.pieces && row < s.weights;
+        size_t at = ((size_t)(row / 32) * s.pieces + piece) * 32 + row % 32;
+        copy_16(to + i * 16, s.codes + (is_inside ? at : 0) * 16, is_inside);
     }
 #pragma unroll
     for (uint32_t i = threadIdx.x; i < S::groups * S::weights / 4; i += S::threads) {
@@ -121,8 +133,14 @@ static __device__ inline void sum_group(const uint8_t *w, const uint8_t *x, int3
 #pragma unroll
     for (int i = 0; i < 4; i++) c[i] = MAGIC_BITS;
 #pragma unroll
-    for (uint32_t i = 0; i < 2 * S::runs; i++)
+    for (uint32_t i = 0; i < S::runs * S::bits / 4; i++)
         a[i] = *(const uint32_t *)(w + (i / 2 * S::weights + i % 2 * 8) * 16);
+    if (S::bits == 4) {
+        a[2] = high_codes(a[0]);
+        a[3] = high_codes(a[1]);
+        a[0] = low_codes(a[0]);
+        a[1] = low_codes(a[1]);
+    }
 #pragma unroll
     for (uint32_t i = 0; i < S::runs; i++) b[i] = *(const uint32_t *)(x + i * S::rows * 16);
     if (S::runs == 2)
@@ -143,7 +161,7 @@ static __device__ inline void add_group(const uint8_t *stage, uint32_t g, bool h
         uint32_t row = mine + m * 16;
         const float *scale = (const float *)(stage + S::scale) + g * S::weights + row;
         const float *least = (const float *)(stage + S::least) + g * S::weights + row;
-        const uint8_t *w = stage + (run * S::weights + row) * 16 + word;
+        const uint8_t *w = stage + (run * S::bits / 8 * S::weights + row) * 16 + word;
         float w_scale[2] = {scale[0], scale[8]};
         float w_least[2] = {has_least ? least[0] : 0.0f, has_least ? least[8] : 0.0f};
 #pragma unroll
@@ -203,11 +221,12 @@ static __global__ void __launch_bounds__(S::threads) codes_mma_kernel(struct cud
 
 /* ---- launching ---- */
 
-template <int RUNS> using codes_1 = codes_shape<RUNS, 2, 1, 1, 8>;
-template <int RUNS> using codes_2 = codes_shape<RUNS, 2, 1, 2, 6>;
-template <int RUNS> using codes_4 = codes_shape<RUNS, 4, 1, 4, 4>;
-template <int RUNS> using codes_8 = codes_shape<RUNS, 4, 2, 8, RUNS == 2 ? 3 : 2>;
-static_assert(codes_8<1>::bytes <= 99 << 10 && codes_8<2>::bytes <= 99 << 10, "what sm_89 has");
+template <typename F> using codes_1 = codes_shape<F, 2, 1, 1, 8>;
+template <typename F> using codes_2 = codes_shape<F, 2, 1, 2, 6>;
+template <typename F> using codes_4 = codes_shape<F, 4, 1, 4, 4>;
+template <typename F> using codes_8 = codes_shape<F, 4, 2, 8, F::runs == 2 ? 3 : 2>;
+static_assert(codes_8<codes_16>::bytes <= 99 << 10, "what sm_89 has");
+static_assert(codes_8<codes_32>::bytes <= 99 << 10, "what sm_89 has");
 
 template <typename S>
 static void launch_shape(const struct cuda_product *a, const struct cuda_queue *queue) {
@@ -216,24 +235,26 @@ static void launch_shape(const struct cuda_product *a, const struct cuda_queue *
     launch_alone(queue, codes_mma_kernel<S>, grid, S::threads, S::bytes, *a);
 }
 
-template <int RUNS>
+template <typename F>
 static void launch_codes(const struct cuda_product *a, const struct cuda_queue *queue) {
     if (a->used || a->row_count <= 8)
-        launch_shape<codes_1<RUNS>>(a, queue);
+        launch_shape<codes_1<F>>(a, queue);
     else if (a->row_count <= 16)
-        launch_shape<codes_2<RUNS>>(a, queue);
+        launch_shape<codes_2<F>>(a, queue);
     else if (a->row_count <= 32)
-        launch_shape<codes_4<RUNS>>(a, queue);
+        launch_shape<codes_4<F>>(a, queue);
     else
-        launch_shape<codes_8<RUNS>>(a, queue);
+        launch_shape<codes_8<F>>(a, queue);
 }
 
 void cuda_product_codes_mma(const struct cuda_product *a, const struct cuda_queue *queue) {
     if (a->row_count == 0) return;
-    if (a->w.group == 32)
-        launch_codes<2>(a, queue);
+    if (a->w.bits == 4)
+        launch_codes<codes_32_4>(a, queue);
+    else if (a->w.group == 32)
+        launch_codes<codes_32>(a, queue);
     else
-        launch_codes<1>(a, queue);
+        launch_codes<codes_16>(a, queue);
 }
 
 template <typename S> static void prepare_shape(void) {
@@ -241,13 +262,15 @@ template <typename S> static void prepare_shape(void) {
                          (int)S::bytes);
 }
 
+template <typename F> static void prepare_form(void) {
+    prepare_shape<codes_1<F>>();
+    prepare_shape<codes_2<F>>();
+    prepare_shape<codes_4<F>>();
+    prepare_shape<codes_8<F>>();
+}
+
 void cuda_product_codes_mma_prepare(void) {
-    prepare_shape<codes_1<1>>();
-    prepare_shape<codes_1<2>>();
-    prepare_shape<codes_2<1>>();
-    prepare_shape<codes_2<2>>();
-    prepare_shape<codes_4<1>>();
-    prepare_shape<codes_4<2>>();
-    prepare_shape<codes_8<1>>();
-    prepare_shape<codes_8<2>>();
+    prepare_form<codes_16>();
+    prepare_form<codes_32>();
+    prepare_form<codes_32_4>();
 }

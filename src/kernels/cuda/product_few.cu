@@ -216,7 +216,9 @@ static __global__ void __launch_bounds__(WARPS_MAX * 32, 1) few_kernel(struct cu
 /* ---- launching ---- */
 
 struct few_kernels {
-    static constexpr uint32_t STAGE_BYTES = RING_STAGE_BYTES;
+    static constexpr uint32_t STAGE_BYTES = RING_STAGE_BYTES, THREADS = 32;
+    static constexpr uint32_t SHARED_MAX = WARPS_MAX * 4 * RING_STAGE_BYTES;
+    static uint32_t more_bytes(const struct cuda_few *, uint32_t, uint32_t) { return 0; }
     template <bool IS_BF16, bool HAS_GATES, int STAGES> static few_kernel_fn *get(void) {
         return few_kernel<IS_BF16, HAS_GATES, STAGES>;
     }

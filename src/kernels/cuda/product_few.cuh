@@ -21,11 +21,14 @@ struct few_tiles {
     uint32_t first, count;
 };
 
-static __device__ inline struct few_tiles tiles_of_warp(uint32_t tiles) {
-    uint32_t warps = blockDim.x / 32;
-    uint32_t first = (uint32_t)((uint64_t)blockIdx.x * tiles / gridDim.x) + threadIdx.x / 32;
+static __device__ inline struct few_tiles tiles_of(uint32_t tiles, uint32_t warp, uint32_t warps) {
+    uint32_t first = (uint32_t)((uint64_t)blockIdx.x * tiles / gridDim.x) + warp;
     uint32_t end = (uint32_t)(((uint64_t)blockIdx.x + 1) * tiles / gridDim.x);
     return {first, first < end ? (end - first + warps - 1) / warps : 0};
+}
+
+static __device__ inline struct few_tiles tiles_of_warp(uint32_t tiles) {
+    return tiles_of(tiles, threadIdx.x / 32, blockDim.x / 32);
 }
 
 /* Which stage of which tile; `tile` is the warp's own. */
@@ -109,15 +112,19 @@ static inline uint32_t few_shared_bytes(uint32_t needed) {
     return needed > least ? needed : least;
 }
 
-/* A ring has as many stages as fit, which depends on the warps of a block. KERNELS has the kernel
- * for each number, `get`, and the bytes of a stage, STAGE_BYTES. */
+/* A ring has as many stages as fit, which depends on the warps of a block that multiply. KERNELS
+ * has the kernel for each number, `get`; the threads for each such warp, THREADS; the bytes of a
+ * stage, STAGE_BYTES; what a block needs beside rings, `more_bytes`; and the most that all of this
+ * takes, SHARED_MAX. */
 typedef void few_kernel_fn(struct cuda_few f);
 
 template <class KERNELS, bool IS_BF16, bool HAS_GATES, int STAGES>
 static void few_launch_stages(const struct cuda_few *f, struct few_grid grid,
                               const struct cuda_queue *queue) {
-    launch(queue, KERNELS::template get<IS_BF16, HAS_GATES, STAGES>(), grid.blocks, grid.warps * 32,
-           few_shared_bytes(grid.warps * STAGES * KERNELS::STAGE_BYTES), *f);
+    uint32_t bytes =
+        grid.warps * STAGES * KERNELS::STAGE_BYTES + KERNELS::more_bytes(f, grid.warps, STAGES);
+    launch(queue, KERNELS::template get<IS_BF16, HAS_GATES, STAGES>(), grid.blocks,
+           grid.warps * KERNELS::THREADS, few_shared_bytes(bytes), *f);
 }
 
 template <class KERNELS, bool IS_BF16, bool HAS_GATES>
@@ -148,17 +155,16 @@ static void few_launch(const struct cuda_few *f, const struct cuda_queue *queue)
 }
 
 template <class KERNELS, bool IS_BF16, bool HAS_GATES, int STAGES>
-static void few_prepare_stages(uint32_t warps) {
+static void few_prepare_stages(void) {
     cudaFuncSetAttribute(KERNELS::template get<IS_BF16, HAS_GATES, STAGES>(),
-                         cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         (int)few_shared_bytes(warps * STAGES * KERNELS::STAGE_BYTES));
+                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)KERNELS::SHARED_MAX);
 }
 
 template <class KERNELS, bool IS_BF16, bool HAS_GATES> static void few_prepare_form(void) {
-    few_prepare_stages<KERNELS, IS_BF16, HAS_GATES, 12>(2);
-    few_prepare_stages<KERNELS, IS_BF16, HAS_GATES, 8>(3);
-    few_prepare_stages<KERNELS, IS_BF16, HAS_GATES, 5>(5);
-    few_prepare_stages<KERNELS, IS_BF16, HAS_GATES, 4>(WARPS_MAX);
+    few_prepare_stages<KERNELS, IS_BF16, HAS_GATES, 12>();
+    few_prepare_stages<KERNELS, IS_BF16, HAS_GATES, 8>();
+    few_prepare_stages<KERNELS, IS_BF16, HAS_GATES, 5>();
+    few_prepare_stages<KERNELS, IS_BF16, HAS_GATES, 4>();
 }
 
 template <class KERNELS> static void few_prepare(void) {

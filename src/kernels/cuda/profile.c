@@ -120,6 +120,18 @@ static enum status profiler_peaks(void *self, struct peaks *out, struct err *err
     return cuda_check("measuring memory", err);
 }
 
+/* How much less the product's weights have here than in the file. */
+static uint64_t saved_bytes(const struct op *op) {
+    uint64_t saved = 0;
+    for (uint32_t i = 0; op->kind == OP_MATMUL && i < op->matmul.part_count; i++) {
+        const struct weight *w = op->matmul.parts[i].weight;
+        const struct cuda_matrix *m = cuda_matrix_of(w);
+        uint64_t bytes = m->expert_elems + m->rows * sizeof(float);
+        if (m->form == CUDA_FP8 && bytes < w->bytes) saved += w->bytes - bytes;
+    }
+    return saved;
+}
+
 static struct work profiler_op_work(void *self, const struct device_run *run, const struct op *op) {
     (void)self;
     uint32_t i = (uint32_t)(op - tape_op(run->tape, 0)), ctx = 0;
@@ -127,7 +139,8 @@ static struct work profiler_op_work(void *self, const struct device_run *run, co
     for (uint32_t r = 0; r < s->row_count; r++)
         if (s->pos[r] >= (int32_t)ctx) ctx = (uint32_t)s->pos[r] + 1;
     struct op_cost cost = tape_op_cost(run->tape, i, s->row_count, ctx);
-    return (struct work){.memory_bytes = (double)cost.bytes, .f32_ops = (double)cost.flops};
+    return (struct work){.memory_bytes = (double)(cost.bytes - saved_bytes(op)),
+                         .f32_ops = (double)cost.flops};
 }
 
 const struct device_profiler cuda_profiler = {

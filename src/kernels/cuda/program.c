@@ -78,6 +78,8 @@ static enum status make_memory(struct device_program *p, struct err *err) {
     TRY(take(p, "scratch memory (fewer rows at once need less)", slab_bytes(p), &p->slab, err));
     TRY(take(p, "converted rows", s->x_bytes, &s->x[0], err));
     TRY(take(p, "converted rows", s->x_bytes, &s->x[1], err));
+    TRY(take(p, "scales of rows", s->x_rows * sizeof(float), &s->x_scale[0], err));
+    TRY(take(p, "scales of rows", s->x_rows * sizeof(float), &s->x_scale[1], err));
     TRY(take(p, "scratch rows", s->row_floats * sizeof(float), &s->rows, err));
     TRY(take(p, "parts of attention", s->part_floats * sizeof(float), &s->parts, err));
     if (p->runs.group > 0)
@@ -123,7 +125,7 @@ static enum status measure(struct device_program *p, struct err *err) {
     p->plan = mem_zalloc_array(tape_op_count(t) + (size_t)1, sizeof(p->plan[0]));
     if (!p->plan) return err_set(err, ST_NOMEM, "out of memory for the forward pass");
     join_parts(p);
-    cuda_runs_plan(&p->options, &p->runs);
+    cuda_runs_plan(&p->options, p->dev->switches.groups, &p->runs);
     cuda_plan_make(t, !p->dev->switches.without_fusion, p->plan);
     for (uint32_t i = 0; i < tape_op_count(t); i++)
         TRY(cuda_op_measure(t, i, &p->options, &p->scratch, err));
@@ -179,6 +181,8 @@ void cuda_program_destroy(struct device_program *p) {
     cuda_give(p->dev, p->slab, slab_bytes(p));
     cuda_give(p->dev, p->scratch.x[0], p->scratch.x_bytes);
     cuda_give(p->dev, p->scratch.x[1], p->scratch.x_bytes);
+    cuda_give(p->dev, p->scratch.x_scale[0], p->scratch.x_rows * sizeof(float));
+    cuda_give(p->dev, p->scratch.x_scale[1], p->scratch.x_rows * sizeof(float));
     cuda_give(p->dev, p->scratch.rows, p->scratch.row_floats * sizeof(float));
     cuda_give(p->dev, p->scratch.parts, p->scratch.part_floats * sizeof(float));
     cuda_give(p->dev, p->runs.table, p->runs.cap * sizeof(p->runs.table[0]));
@@ -188,6 +192,36 @@ void cuda_program_destroy(struct device_program *p) {
     cuda_give(p->dev, p->outputs, n->outputs_max * sizeof(struct row_output));
     cuda_give(p->dev, p->tables, p->table_bytes);
     mem_free(p);
+}
+
+/* ---- numbers of rows ---- */
+
+/* Graphs are recorded for some numbers of rows alone: up to 8, which have kernels of their own,
+ * then multiples of 8, and of 32 above 256. */
+static uint32_t rounded_rows(uint32_t rows) {
+    uint32_t by = rows <= CUDA_FEW_ROWS ? 1 : rows <= 256 ? 8 : 32;
+    return (rows + by - 1) / by * by;
+}
+
+/* A decoding step with rows to fill it up, which are skipped; others stay what they are. What lies
+ * behind a table's last entry is nobody's. */
+static struct step filled_up(const struct device_program *p, const struct step *step) {
+    const struct step_sizes *n = &step->sizes;
+    struct step out = *step;
+    uint32_t first = step->row_count, count = rounded_rows(first);
+    bool is_decoding = first == step->seq_count && first == step->output_count;
+    bool has_graphs = !p->dev->switches.without_graphs && !p->dev->watch;
+    if (!is_decoding || !p->dev->switches.fills || !has_graphs) return out;
+    if (count > n->rows_max || count > n->outputs_max || count > n->seqs_max) return out;
+    for (uint32_t r = first; r < count; r++) {
+        out.token[r] = 0;
+        out.pos[r] = -1;
+        out.seq[r] = 0;
+        out.output_row[r] = r;
+        out.seqs[r] = (struct step_seq){r, 1};
+    }
+    out.row_count = out.output_count = out.seq_count = count;
+    return out;
 }
 
 /* ---- moves ---- */
@@ -392,8 +426,9 @@ enum status cuda_program_submit(struct device_program *p, const struct step *ste
         .row_floats = v->row_bytes / sizeof(float)};
     cudaEventRecord(place->begin, p->dev->stream);
     do_moves(p, step);
+    const struct step filled = filled_up(p, step);
     copy_tables(p, step);
-    if (step->row_count > 0) run_rows(p, step, place);
+    if (step->row_count > 0) run_rows(p, &filled, place);
     if (step->output_count > 0 && !step->hands_over) sample(p, step, place);
     TRY(hand_over(p, step, place, err));
     place->result.rows = place->rows;

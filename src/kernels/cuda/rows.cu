@@ -93,8 +93,11 @@ static __global__ void norm_large_kernel(struct cuda_norm a) {
     if (!a.q8.base) return;
     __syncthreads();
     struct device_q8 out = mat_q8(a.q8, row);
-    for (uint32_t b = threadIdx.x / 32; b < a.group / Q8_BLOCK; b += ROW_THREADS / 32)
-        quantise_warp(kept[b * Q8_BLOCK + threadIdx.x % 32], b, out);
+    uint32_t eighths = a.group / 8; /* whole warps go on, and the last one repeats */
+    for (uint32_t i = threadIdx.x; i < (eighths + 31) / 32 * 32; i += ROW_THREADS) {
+        uint32_t mine = min(i, eighths - 4 + i % 4);
+        quantise_eighth(kept + mine * 8, mine, out);
+    }
 }
 
 static constexpr uint32_t SMALL_GROUP = 512, SHARED_GROUP = 12288;
@@ -182,23 +185,24 @@ void cuda_norm(const struct cuda_norm *a, const struct cuda_queue *queue) {
 
 /* ---- quantise ---- */
 
-/* A warp owns blocks of 32. */
+/* A thread owns eight numbers. Threads that have none repeat those of the last block. */
 static __global__ void quantise_kernel(struct cuda_mat src, struct cuda_mat q8) {
     begin_kernel();
-    uint32_t row = blockIdx.x, lane = threadIdx.x % 32, blocks = src.cols / Q8_BLOCK;
+    uint32_t row = blockIdx.x, eighths = src.cols / 8;
+    uint32_t i = blockIdx.y * ROW_THREADS + threadIdx.x, mine = min(i, eighths - 4 + i % 4);
     if (!mat_is_live(src, row)) return;
-    const float *x = mat_f32(src, row);
-    struct device_q8 out = mat_q8(q8, row);
-    uint32_t warps = gridDim.y * (ROW_THREADS / 32);
-    for (uint32_t b = blockIdx.y * (ROW_THREADS / 32) + threadIdx.x / 32; b < blocks; b += warps)
-        quantise_warp(x[b * Q8_BLOCK + lane], b, out);
+    const float *x = mat_f32(src, row) + mine * 8;
+    float eight[8];
+#pragma unroll
+    for (int k = 0; k < 8; k++) eight[k] = x[k];
+    quantise_eighth(eight, mine, mat_q8(q8, row));
 }
 
 void cuda_quantise(const struct cuda_mat *src, const struct cuda_mat *q8,
                    const struct cuda_queue *queue) {
-    uint32_t per_block = 4 * ROW_THREADS / 32, blocks = src->cols / Q8_BLOCK;
+    uint32_t eighths = src->cols / 8;
     if (src->row_count == 0) return;
-    dim3 grid(src->row_count, (blocks + per_block - 1) / per_block);
+    dim3 grid(src->row_count, (eighths + ROW_THREADS - 1) / ROW_THREADS);
     launch(queue, quantise_kernel, grid, ROW_THREADS, 0, *src, *q8);
 }
 

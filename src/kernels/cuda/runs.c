@@ -9,9 +9,12 @@
 
 enum { SHORT_ROWS = 8 }; /* a sequence of more rows is cut into long runs */
 
-void cuda_runs_plan(const struct program_options *options, struct cuda_runs *out) {
+void cuda_runs_plan(const struct program_options *options, bool by_groups, struct cuda_runs *out) {
     const struct tape *t = options->tape;
-    *out = (struct cuda_runs){.cap = options->sizes.rows_max + options->sizes.seqs_max};
+    *out = (struct cuda_runs){.long_queries = CUDA_LONG_QUERIES,
+                              .cap = options->sizes.rows_max + options->sizes.seqs_max};
+    if (options->kv_group_count > 0 && cuda_attends_chunks(options->kv[0].shape.type, by_groups))
+        out->long_queries = CUDA_CHUNK_QUERIES;
     for (uint32_t i = 0; i < tape_op_count(t) && out->group == 0; i++) {
         const struct op *op = tape_op(t, i);
         if (op->kind != OP_ATTENTION) continue;
@@ -51,7 +54,7 @@ struct cuda_row_runs cuda_runs_make(const struct cuda_runs *r, const struct step
     if (r->group == 0 || is_decoding(step)) return out;
     out.table = r->table;
     out.short_count = add_runs(step, false, CUDA_SHORT_QUERIES / r->group, host);
-    out.long_count = add_runs(step, true, CUDA_LONG_QUERIES / r->group, host + out.short_count);
+    out.long_count = add_runs(step, true, r->long_queries / r->group, host + out.short_count);
     uint32_t count = out.short_count + out.long_count;
     CHECK(count <= r->cap);
     cudaMemcpyAsync(r->table, host, count * sizeof(host[0]), cudaMemcpyHostToDevice, stream);

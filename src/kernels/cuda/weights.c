@@ -1,8 +1,12 @@
 /* kernels/cuda/weights.c - weights on the card.
  *
  * bf16 and f16 stay what they are, in rows of a multiple of 64 columns. f32 becomes bf16 where that
- * loses nothing, and stays f32 otherwise. Quantised weights become int8 codes with float scales and
- * minima (kernels/cuda/layout.h): a byte for each weight, and 4 or 8 for each group of 16 or 32.
+ * loses nothing, and stays f32 otherwise. Quantised weights become codes with float scales and
+ * minima (kernels/cuda/layout.h): half a byte for each weight where its codes are 0 to 15, else a
+ * byte; and 4 or 8 for each group of 16 or 32.
+ *
+ * With fp8 weights, matrices of 16 bits go to the card as they are, into memory that serves them
+ * one after the other, and become e4m3 there; not so experts, and what keeps its type.
  *
  * The parts of one product (queries, keys and values; gate and up) are put behind each other when a
  * program is made.
@@ -19,6 +23,9 @@
 #include "kernels/cuda/upload.h"
 
 enum { PIECE_BYTES = 8 << 20, BLOCK_ELEMS_MAX = 256, GROUPS_MAX = 16 };
+/* Columns of fp8 weights: filled up to a multiple of FP8_COLS, and as many as product_fp8.cu has
+ * room for. */
+enum { FP8_COLS = 128, FP8_WIDTH_MAX = 16384 };
 enum { CODES_PIECE_BYTES = 1 << 20 }; /* of codes, which are unpacked at once */
 
 static uint32_t round_up(uint32_t n, uint32_t multiple) {
@@ -43,13 +50,32 @@ static enum cuda_form form_of(const struct weight *w) {
     return w->use == WEIGHT_VECTOR || !is_bf16_exact(w) ? CUDA_F32 : CUDA_BF16;
 }
 
+/* Of a code: 4 where all of a format's codes are 0 to 15. */
+static uint32_t code_bits(enum dtype type) {
+    return type == DTYPE_Q4_K || type == DTYPE_Q4_1 ? 4 : 8;
+}
+
+static bool becomes_fp8(const struct cuda_device *dev, const struct weight *w,
+                        enum cuda_form form) {
+    if (!dev->fp8_weights || w->use != WEIGHT_MATRIX || w->keeps_type) return false;
+    return (form == CUDA_BF16 || form == CUDA_F16) && w->experts == 1 && w->cols <= FP8_WIDTH_MAX;
+}
+
+static void describe_fp8(struct cuda_matrix *m, size_t *bytes) {
+    m->form = CUDA_FP8;
+    m->row_elems = round_up(m->cols, FP8_COLS);
+    m->expert_elems = (size_t)m->rows * m->row_elems;
+    *bytes = m->expert_elems + m->rows * sizeof(float);
+}
+
 /* A matrix without its memory, and how many bytes that has. */
 static struct cuda_matrix describe(const struct weight *w, size_t *bytes) {
     struct cuda_matrix m = {.form = form_of(w), .rows = w->rows, .cols = w->cols};
     if (m.form == CUDA_CODES) {
         size_t rows = round_up(w->rows, CUDA_TILE_ROWS);
         m.group = dtype_info(w->type)->group_elems;
-        m.expert_elems = rows * w->cols;
+        m.bits = code_bits(w->type);
+        m.expert_elems = rows * w->cols * m.bits / 8;
         m.expert_scales = rows * (w->cols / m.group);
         size_t floats = m.expert_scales * (dtype_info(w->type)->has_min ? 2 : 1);
         *bytes = w->experts * (m.expert_elems + floats * sizeof(float));
@@ -114,6 +140,15 @@ static bool copy_halved(const struct weight *w, const struct cuda_matrix *m, uin
     return true;
 }
 
+static bool copy_numbers(struct cuda_device *dev, const struct weight *w,
+                         const struct cuda_matrix *m, uint8_t *to) {
+    if (w->type != DTYPE_F32 || m->form == CUDA_F32) return copy_plain(dev, w, m, to);
+    void *piece = mem_alloc(PIECE_BYTES);
+    bool is_done = piece && copy_halved(w, m, to, piece);
+    mem_free(piece);
+    return is_done;
+}
+
 /* ---- quantised weights ---- */
 
 /* Codes, scales and minima of tiles of rows, on the host. */
@@ -123,6 +158,11 @@ struct codes_piece {
     uint32_t tiles; /* that there is room for */
 };
 
+/* A run of 32 codes as 16 bytes. */
+static void pack_codes4(const int8_t q[32], int8_t *to) {
+    for (uint32_t i = 0; i < CUDA_CODE_RUN; i++) to[i] = (int8_t)(q[i] | q[i + CUDA_CODE_RUN] << 4);
+}
+
 static void unpack_row(const struct weight *w, const struct cuda_matrix *m, const uint8_t *from,
                        uint32_t row, struct codes_piece *p) {
     const struct dtype_info *info = dtype_info(w->type);
@@ -130,7 +170,9 @@ static void unpack_row(const struct weight *w, const struct cuda_matrix *m, cons
     float scale[GROUPS_MAX], min[GROUPS_MAX];
     for (uint32_t k = 0; k < w->cols; k += info->block_elems, from += info->block_bytes) {
         dtype_unpack(w->type, from, q, scale, min);
-        for (uint32_t i = 0; i < info->block_elems; i += CUDA_CODE_RUN)
+        for (uint32_t i = 0; m->bits == 4 && i < info->block_elems; i += 32)
+            pack_codes4(q + i, p->codes + cuda_code4_index(row, k + i, w->cols));
+        for (uint32_t i = 0; m->bits == 8 && i < info->block_elems; i += CUDA_CODE_RUN)
             memcpy(p->codes + cuda_code_index(row, k + i, w->cols), q + i, CUDA_CODE_RUN);
         for (uint32_t g = 0; g < info->block_elems / m->group; g++) {
             size_t at = cuda_scale_index(row, k / m->group + g, w->cols / m->group);
@@ -146,7 +188,7 @@ static void unpack_tiles(const struct weight *w, const struct cuda_matrix *m, ui
     uint32_t first = tile * CUDA_TILE_ROWS, count = p->tiles * CUDA_TILE_ROWS;
     size_t scales = (size_t)count * (w->cols / m->group);
     CHECK(dtype_bytes(w->type, w->cols, &row_bytes));
-    memset(p->codes, 0, (size_t)count * w->cols);
+    memset(p->codes, 0, (size_t)count * w->cols * m->bits / 8);
     memset(p->scale, 0, scales * sizeof(float));
     if (p->min) memset(p->min, 0, scales * sizeof(float));
     for (uint32_t r = 0; r < count && first + r < w->rows; r++)
@@ -157,10 +199,11 @@ static bool copy_tiles(const struct weight *w, const struct cuda_matrix *m, uint
                        uint32_t tile, uint32_t count, const struct codes_piece *p) {
     size_t rows = (size_t)count * CUDA_TILE_ROWS, first = (size_t)tile * CUDA_TILE_ROWS;
     size_t groups = w->cols / m->group, scale_at = expert * m->expert_scales + first * groups;
-    int8_t *codes = (int8_t *)(uintptr_t)m->data + expert * m->expert_elems + first * w->cols;
+    size_t row_bytes = (size_t)w->cols * m->bits / 8;
+    int8_t *codes = (int8_t *)(uintptr_t)m->data + expert * m->expert_elems + first * row_bytes;
     float *scale = (float *)(uintptr_t)m->scale + scale_at;
     size_t bytes = rows * groups * sizeof(float);
-    if (cudaMemcpy(codes, p->codes, rows * w->cols, cudaMemcpyHostToDevice) != cudaSuccess)
+    if (cudaMemcpy(codes, p->codes, rows * row_bytes, cudaMemcpyHostToDevice) != cudaSuccess)
         return false;
     if (cudaMemcpy(scale, p->scale, bytes, cudaMemcpyHostToDevice) != cudaSuccess) return false;
     if (!p->min) return true;
@@ -220,22 +263,59 @@ static bool copy_codes(struct cuda_device *dev, const struct weight *w,
     return upload ? cuda_upload_run(upload, send_codes, &job) : send_codes(&job);
 }
 
+/* ---- fp8 weights ---- */
+
+/* Memory for a weight of 16 bits; NULL: no room. */
+static void *staging_of(struct cuda_device *dev, size_t bytes) {
+    if (bytes <= dev->staging_bytes) return dev->staging;
+    cuda_weights_end(dev);
+    dev->staging = cuda_take(dev, bytes);
+    if (dev->staging) dev->staging_bytes = bytes;
+    return dev->staging;
+}
+
+void cuda_weights_end(struct cuda_device *dev) {
+    cuda_give(dev, dev->staging, dev->staging_bytes);
+    dev->staging = NULL;
+    dev->staging_bytes = 0;
+}
+
+/* `m`: what the weight becomes. Copies wait for nothing else, so the conversion is waited for. */
+static bool make_fp8(struct cuda_device *dev, const struct weight *w, const struct cuda_matrix *m) {
+    size_t bytes;
+    const struct cuda_queue queue = {.stream = dev->stream};
+    struct cuda_matrix from = describe(w, &bytes);
+    from.data = staging_of(dev, bytes);
+    if (!from.data || !copy_numbers(dev, w, &from, dev->staging)) return false;
+    if (cudaDeviceSynchronize() != cudaSuccess) return false;
+    struct cuda_fp8_weights a = {.form = from.form,
+                                 .from = from.data,
+                                 .rows = w->rows,
+                                 .cols = w->cols,
+                                 .from_elems = from.row_elems,
+                                 .row_elems = m->row_elems,
+                                 .codes = (uint8_t *)(uintptr_t)m->data,
+                                 .scale = (float *)(uintptr_t)m->scale};
+    cuda_fp8_weights(&a, &queue);
+    return cudaStreamSynchronize(dev->stream) == cudaSuccess;
+}
+
 /* ---- entry points ---- */
 
 static bool fill(struct cuda_device *dev, const struct weight *w, struct cuda_weight *out) {
     struct cuda_matrix *m = &out->matrix;
     uint8_t *memory = out->memory;
     m->data = memory;
+    if (m->form == CUDA_FP8) {
+        m->scale = (const float *)(const void *)(memory + m->expert_elems);
+        return make_fp8(dev, w, m);
+    }
     if (m->form == CUDA_CODES) {
         m->scale = (const float *)(const void *)(memory + w->experts * m->expert_elems);
         if (dtype_info(w->type)->has_min) m->min = m->scale + w->experts * m->expert_scales;
         return copy_codes(dev, w, m);
     }
-    if (w->type != DTYPE_F32 || m->form == CUDA_F32) return copy_plain(dev, w, m, memory);
-    void *piece = mem_alloc(PIECE_BYTES);
-    bool is_done = piece && copy_halved(w, m, memory, piece);
-    mem_free(piece);
-    return is_done;
+    return copy_numbers(dev, w, m, memory);
 }
 
 enum status cuda_weight_create(struct cuda_device *dev, struct weight *w, struct err *err) {
@@ -243,6 +323,7 @@ enum status cuda_weight_create(struct cuda_device *dev, struct weight *w, struct
     if (!out)
         return err_set(err, ST_NOMEM, "cuda: out of memory for weight %.*s", STR_ARG(w->name));
     out->matrix = describe(w, &out->bytes);
+    if (becomes_fp8(dev, w, out->matrix.form)) describe_fp8(&out->matrix, &out->bytes);
     out->memory = cuda_take(dev, out->bytes);
     if (!out->memory) {
         enum status st = cuda_say_full(dev, "a weight", out->bytes, err);
@@ -280,15 +361,24 @@ static struct cuda_weight *own_of(const struct weight *w) { return w->prepared; 
 static bool fits(const struct matmul_part *a, const struct matmul_part *b) {
     const struct cuda_matrix *m = cuda_matrix_of(a->weight), *n = cuda_matrix_of(b->weight);
     if (own_of(b->weight)->is_placed || b->weight->experts != 1) return false;
-    if (m->form != n->form || m->form == CUDA_F32 || !a->bias != !b->bias) return false;
+    if (m->form != n->form || m->bits != n->bits || m->form == CUDA_F32 || !a->bias != !b->bias)
+        return false;
     if (m->form == CUDA_CODES && n->rows % CUDA_TILE_ROWS != 0) return false;
     return m->cols == n->cols && m->row_elems == n->row_elems && m->group == n->group &&
            !m->min == !n->min;
 }
 
-/* Bytes of one row's numbers: codes or 16 bits each. */
+/* Bytes of one row's numbers. */
 static size_t data_bytes(const struct cuda_matrix *m) {
-    return m->form == CUDA_CODES ? m->cols : m->row_elems * sizeof(uint16_t);
+    if (m->form == CUDA_FP8) return m->row_elems;
+    if (m->form == CUDA_CODES) return (size_t)m->cols * m->bits / 8;
+    return m->row_elems * sizeof(uint16_t);
+}
+
+/* Scales of one row. */
+static size_t scales_of(const struct cuda_matrix *m) {
+    if (m->form == CUDA_FP8) return 1;
+    return m->form == CUDA_CODES ? m->cols / m->group : 0;
 }
 
 /* Where each array of a joint begins, after one another, each a multiple of 256 bytes. */
@@ -298,7 +388,7 @@ struct joint_plan {
 
 static struct joint_plan plan_joint(const struct cuda_joint *j, bool has_bias) {
     const struct cuda_matrix *m = &j->matrix;
-    size_t floats = m->form == CUDA_CODES ? (size_t)m->rows * (m->cols / m->group) : 0;
+    size_t floats = m->rows * scales_of(m);
     size_t array = (floats * sizeof(float) + 255) / 256 * 256;
     struct joint_plan p = {.scale = (m->rows * data_bytes(m) + 255) / 256 * 256};
     p.min = p.scale + array;
@@ -317,7 +407,7 @@ static void move_part(struct cuda_device *dev, const struct cuda_joint *j,
                       uint8_t *memory) {
     struct cuda_weight *w = own_of(part->weight);
     struct cuda_matrix *m = &w->matrix;
-    size_t groups = m->form == CUDA_CODES ? m->cols / m->group : 0, floats = m->rows * groups;
+    size_t groups = scales_of(m), floats = m->rows * groups;
     uint8_t *data = memory + row * data_bytes(m);
     uint8_t *scale = memory + p->scale + row * groups * sizeof(float);
     uint8_t *min = memory + p->min + row * groups * sizeof(float);

@@ -46,6 +46,7 @@ struct char2 {
     signed char x, y;
 };
 static inline float2 make_float2(float x, float y) { return {x, y}; }
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -56,6 +57,7 @@ void emu_run(dim3 grid, dim3 block, size_t shared_bytes, emu_body_fn *body, void
 void *emu_dynamic_shared(void);
 void emu_block_barrier(void);
 void emu_warp_barrier(void);
+void emu_yield(void); /* let other threads run */
 /* All lanes of the warp give 8 bytes; the result is the table of them, valid until the next. */
 const uint64_t *emu_exchange(uint64_t mine);
 uint32_t emu_lane(void);

@@ -1,5 +1,6 @@
 /* tests/gpu/emulate/runtime.c - the CUDA runtime's functions that the device calls, on the host. */
 #include <cuda_runtime_api.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +9,10 @@ cudaError_t cudaMalloc(void **out, size_t bytes) {
     *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
     return *out ? cudaSuccess : cudaErrorMemoryAllocation;
 }
+/* What is used after it was freed is NaN. Volatile: a compiler leaves out what is written last. */
 cudaError_t cudaFree(void *ptr) {
+    static void *(*const volatile fill)(void *, int, size_t) = memset;
+    if (ptr) fill(ptr, 0xff, malloc_usable_size(ptr));
     free(ptr);
     return cudaSuccess;
 }

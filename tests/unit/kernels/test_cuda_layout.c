@@ -1,6 +1,7 @@
-/* Goal:   keys and values of a tile of the CUDA device's cache have a place each, inside the tile.
+/* Goal:   keys and values of a tile of the CUDA device's cache have a place each, inside the tile,
+ *         and so have the codes of a quantised matrix.
  * Method: the functions of kernels/cuda/layout.h, which the kernels use, on the host; all tokens
- *         and dimensions of every format. */
+ *         and dimensions of every format; all codes of matrices of a few tiles. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,16 +45,37 @@ static void test_values_lie_as_keys_where_tensor_cores_attend(void **state) {
             assert_int_equal(cuda_v_index(KV_F16, token, d, 128), cuda_k_index(token, d));
     for (uint32_t token = 0; token < CUDA_TILE_TOKENS; token++)
         for (uint32_t d = 0; d < 64; d++)
-            assert_int_equal(cuda_v_index(KV_F8, token, d, 64), cuda_k_index(token, d));
+            assert_int_equal(cuda_v_index(KV_F8, token, d, 64), d * CUDA_TILE_TOKENS + token);
     assert_int_equal(cuda_v_index(KV_F16, 9, 64, 128) * 2 % 128, 16);
     assert_int_equal(cuda_v_index(KV_I8, 3, 5, 128), 3 * 128 + 5);
     assert_int_equal(cuda_v_index(KV_F16, 3, 5, 96), 3 * 96 + 5);
+}
+
+/* Two codes of 4 bits share a byte, as its low and its high half; 32 of a row are 16 bytes. */
+static void test_every_code_has_its_own_place(void **state) {
+    enum { ROWS = 3 * CUDA_TILE_ROWS, COLS_MAX = 160 };
+    static uint8_t whole[ROWS * COLS_MAX], halves[2][ROWS * COLS_MAX / 2];
+    (void)state;
+    for (uint32_t cols = 32; cols <= COLS_MAX; cols += 32) {
+        memset(whole, 0, sizeof(whole));
+        memset(halves, 0, sizeof(halves));
+        for (uint32_t row = 0; row < ROWS; row++)
+            for (uint32_t k = 0; k < cols; k++) {
+                size_t at = cuda_code_index(row, k, cols), byte = cuda_code4_index(row, k, cols);
+                assert_in_range(at, 0, (size_t)ROWS * cols - 1);
+                assert_in_range(byte, 0, (size_t)ROWS * cols / 2 - 1);
+                assert_int_equal(whole[at]++, 0);
+                assert_int_equal(halves[cuda_code4_is_high(k)][byte]++, 0);
+                assert_int_equal(byte, cuda_code4_index(row, k / 32 * 32, cols) + k % 16);
+            }
+    }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_number_of_a_tile_has_its_own_place),
         cmocka_unit_test(test_values_lie_as_keys_where_tensor_cores_attend),
+        cmocka_unit_test(test_every_code_has_its_own_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,6 +25,9 @@ static void test_kernels_that_win_are_on_unless_they_are_turned_off(void **state
     } names[] = {
         {"0,few=off", offsetof(struct cuda_switches, few_rows)},
         {"0,two=off", offsetof(struct cuda_switches, two_rows)},
+        {"0,first=off", offsetof(struct cuda_switches, first)},
+        {"0,dots=off", offsetof(struct cuda_switches, dots)},
+        {"0,fill=off", offsetof(struct cuda_switches, fills)},
         {"0,bulk=off", offsetof(struct cuda_switches, bulk)},
         {"0,groups=off", offsetof(struct cuda_switches, groups)},
         {"0,whole=off", offsetof(struct cuda_switches, whole)},
@@ -46,6 +49,7 @@ static void test_options_follow_each_other_and_the_last_one_holds(void **state) 
     struct cuda_choice choice = parse("3,two=off,bulk=off,two=on,whole=always");
     assert_int_equal(choice.card, 3);
     assert_true(choice.switches.two_rows);
+    assert_false(choice.switches.two_always || parse("3").switches.two_always);
     assert_false(choice.switches.bulk);
     assert_true(choice.switches.whole_always);
     assert_false(parse("").switches.whole_always);

@@ -345,6 +345,28 @@ static void test_a_tied_head_is_the_embedding_itself(void **state) {
     assert_false(head_is_embedding("llama"));
 }
 
+/* What a device must not make less exact: embeddings, the head, routers; all else it may. */
+static void test_embeddings_heads_and_routers_keep_their_type(void **state) {
+    (void)state;
+    static const char *const golden[] = {"llama", "llama-tied", "mixtral"};
+    for (size_t i = 0; i < sizeof(golden) / sizeof(golden[0]); i++) {
+        char path[4096];
+        struct err err = {{0}};
+        struct model_file *f;
+        struct model *m;
+        snprintf(path, sizeof(path), TEST_SOURCE_DIR "/golden/models/%s", golden[i]);
+        assert_int_equal(model_file_open(path, &f, &err), ST_OK);
+        assert_int_equal(model_open(f, &(struct model_options){0}, &m, &err), ST_OK);
+        assert_true(m->head->keeps_type);
+        assert_true(m->token_embd.keeps_type);
+        for (int mat = 0; mat < MAT_COUNT; mat++)
+            assert_int_equal(m->layers[0].mat[mat].keeps_type,
+                             mat == MAT_ROUTER && m->hp.experts > 0);
+        model_close(m);
+        model_file_close(f);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_kind_opens_and_a_missing_tensor_is_named),
@@ -358,6 +380,7 @@ int main(void) {
         cmocka_unit_test(test_a_config_that_asks_for_what_we_do_not_do_is_refused),
         cmocka_unit_test(test_a_model_that_says_it_has_a_head_must_have_one),
         cmocka_unit_test(test_a_tied_head_is_the_embedding_itself),
+        cmocka_unit_test(test_embeddings_heads_and_routers_keep_their_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,9 +9,22 @@
 static inline uint64_t wgmma_operand(uint32_t at, uint32_t next_in_k, uint32_t next_in_n) {
     return at | (uint64_t)next_in_k << 21 | (uint64_t)next_in_n << 42;
 }
+#define HAS_WGMMA 1
 static inline void wgmma_begin() {}
 static inline void wgmma_end() {}
-static inline void wgmma_wait() {}
+template <int LEFT> static inline void wgmma_wait() {}
+template <int COUNT> static inline void give_registers() {}
+template <int COUNT> static inline void take_registers() {}
+static inline void warpgroup_barrier(uint32_t barrier) {
+    static uint32_t arrived[16], phases[16];
+    uint32_t mine = phases[barrier];
+    if (++arrived[barrier] == 128) {
+        arrived[barrier] = 0;
+        phases[barrier]++;
+    }
+    while (phases[barrier] == mine) emu_yield();
+    emu_warp_barrier();
+}
 template <int N> static inline void wgmma_hold(float[N / 8][4]) {}
 
 /* Number (k, n) of b; a piece is 8 rows of 8 numbers. */
@@ -30,19 +43,35 @@ static inline void emu_wgmma(float d[N / 8][4], const uint32_t a[4], uint64_t b)
     for (uint32_t i = 0; i < N / 8; i++) {
         for (uint32_t half = 0; half < 2; half++) {
             uint32_t k = lane % 4 * 2 + half * 8, n = i * 8 + lane / 4;
-            operand[half] = emu_number_at(b, IS_TURNED, k, n) |
-                            emu_number_at(b, IS_TURNED, k + 1, n) << 16;
+            operand[half] =
+                emu_number_at(b, IS_TURNED, k, n) | emu_number_at(b, IS_TURNED, k + 1, n) << 16;
         }
         mma_16x8x16<false>(d[i], a, operand);
     }
 }
+static inline void emu_begin(float (*d)[4], uint32_t count, uint32_t step, uint32_t adds) {
+    for (uint32_t i = 0; i < count && !adds; i++) memset(d[i * step], 0, sizeof(d[0]));
+}
 template <bool IS_TURNED>
-static inline void wgmma_64(float d[8][4], const uint32_t a[4], uint64_t b) {
+static inline void wgmma_64(float d[8][4], const uint32_t a[4], uint64_t b, uint32_t adds = 1) {
+    emu_begin(d, 8, 1, adds);
     emu_wgmma<64, IS_TURNED>(d, a, b);
 }
 template <bool IS_TURNED>
-static inline void wgmma_128(float d[16][4], const uint32_t a[4], uint64_t b) {
+static inline void wgmma_128(float d[16][4], const uint32_t a[4], uint64_t b, uint32_t adds = 1) {
+    emu_begin(d, 16, 1, adds);
     emu_wgmma<128, IS_TURNED>(d, a, b);
+}
+static inline void wgmma_8(float d[4], const uint32_t a[4], uint64_t b, uint32_t adds) {
+    emu_begin((float(*)[4])d, 1, 1, adds);
+    emu_wgmma<8, false>((float(*)[4])d, a, b);
+}
+static inline void wgmma_32_apart(float (*d)[4], const uint32_t a[4], uint64_t b, uint32_t adds) {
+    float out[4][4];
+    emu_begin(d, 4, 2, adds);
+    for (uint32_t i = 0; i < 4; i++) memcpy(out[i], d[2 * i], sizeof(out[i]));
+    emu_wgmma<32, false>(out, a, b);
+    for (uint32_t i = 0; i < 4; i++) memcpy(d[2 * i], out[i], sizeof(out[i]));
 }
 
 #endif
