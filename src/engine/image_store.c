@@ -18,7 +18,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-enum { HASH_BYTES = 17, NAME_BYTES = 3 * HASH_BYTES, FILES_MAX = 1 << 16, DISK_SHARE = 10 };
+enum { HASH_BYTES = 17, NAME_BYTES = 3 * HASH_BYTES, FILES_MAX = 1 << 16 };
+enum { DISK_SHARE = 10, SMALL_SHARE = 100 };
 enum { PART_TRIES = 100, MODE_PRIVATE = 0600, MODE_PUBLIC = 0644 };
 static const uint64_t DISK_FREE_MIN = 1ull << 30;
 static const char IMAGE_SUFFIX[] = ".jpk", PART_SUFFIX[] = ".part";
@@ -137,6 +138,7 @@ static enum status list_images(const char *path, struct str own, struct listing 
 
 bool image_store_disk_fits(uint64_t disk_bytes, uint64_t free_bytes, uint64_t bytes) {
     if (bytes > free_bytes) return false;
+    if (bytes <= free_bytes / SMALL_SHARE) return true;
     uint64_t left = free_bytes - bytes;
     return left >= disk_bytes / DISK_SHARE && left >= DISK_FREE_MIN;
 }

@@ -5,7 +5,8 @@
  *     DIR/PLACE-LAYOUT-KEY.PID-N.part   one that is being written; its writer holds a lock on it
  *
  * An image appears under its name complete, by a rename. All images together take at most
- * max_bytes, and no image is begun that would leave less than a tenth of the disk or a GiB free.
+ * max_bytes, and no image is begun that would leave less than a tenth of the disk or a GiB free,
+ * unless it takes at most a hundredth of what is free.
  * To make room, the least recently used images are removed first (a use renews the file's time of
  * change). A part whose lock is free has lost its writer and is removed by the next process that
  * writes.

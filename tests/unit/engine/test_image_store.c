@@ -369,6 +369,14 @@ static void test_a_tenth_of_the_disk_and_a_gib_stay_free(void **state) {
     assert_false(image_store_disk_fits(100 * gib, 100 * gib, UINT64_MAX));
 }
 
+static void test_an_image_that_is_small_for_the_disk_is_kept_on_a_full_one(void **state) {
+    (void)state;
+    const uint64_t mib = 1ull << 20;
+    assert_true(image_store_disk_fits(250000 * mib, 300 * mib, 3 * mib));
+    assert_false(image_store_disk_fits(250000 * mib, 300 * mib, 3 * mib + 1));
+    assert_false(image_store_disk_fits(250000 * mib, 0, 1));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_an_image_appears_complete_and_only_at_the_end, set_up,
@@ -400,6 +408,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_images_are_removed_on_a_disk_that_fills, set_up,
                                         tear_down),
         cmocka_unit_test(test_a_tenth_of_the_disk_and_a_gib_stay_free),
+        cmocka_unit_test(test_an_image_that_is_small_for_the_disk_is_kept_on_a_full_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
