@@ -51,6 +51,10 @@ build/stamps/arm: tools/setup tools/arm_root tests/requirements.txt
 	@tools/arm_root build/arm-root
 	@mkdir -p build/stamps && touch build/stamps/run build/stamps/test $@
 
+build/stamps/frameworks: build/stamps/test tests/frameworks-requirements.txt
+	@tools/setup frameworks
+	@touch $@
+
 build/stamps/goldens: tools/setup tools/goldens-requirements.txt
 	@tools/setup goldens
 	@mkdir -p build/stamps && touch $@
@@ -70,7 +74,7 @@ build-cuda: build/stamps/run
 chat: build ## chat with the server that "make run" started: URL=http://127.0.0.1:8080
 	@exec $(JITNEY) chat --url "$$URL"
 
-test: build/stamps/test ## run every test, also with the address, undefined and thread sanitizers
+test: build/stamps/test build/stamps/frameworks ## run every test, also with the address, undefined and thread sanitizers
 	@tools/build build all -DJITNEY_TESTS=ON
 	@tools/build build/asan all $(SANITIZE)=address,undefined
 	@tools/build build/tsan thread_tests $(SANITIZE)=thread

@@ -578,6 +578,22 @@ void keys_drop(struct keys *k, const struct key *key, uint32_t queue, uint32_t p
     if (t) share_give(&k->places[q], &t->places[q], places);
 }
 
+static bool is_idle(const struct quota *q) { return q->under_way == 0 && q->reserved == 0; }
+
+bool keys_are_idle(const struct keys *k) {
+    bool all = is_idle(&k->anyone.quota);
+    for (uint32_t i = 0; i < k->tenant_count; i++) all = all && is_idle(&k->tenants[i]->quota);
+    for (uint32_t i = 0; i < k->entry_count; i++) {
+        all = all && is_idle(&k->entries[i]->quota);
+        for (uint32_t q = 0; q < KEYS_QUEUES_MAX; q++) all = all && k->entries[i]->held[q] == 0;
+    }
+    for (uint32_t q = 0; q < KEYS_QUEUES_MAX; q++) {
+        all = all && k->anyone.held[q] == 0;
+        all = all && k->places[q].used == 0 && k->places[q].holders == 0;
+    }
+    return all;
+}
+
 bool keys_has_others(const struct keys *k, const struct key *key) {
     return k && key && tenant_of(k, key) && k->key_count >= 2;
 }

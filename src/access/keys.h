@@ -98,6 +98,9 @@ uint32_t keys_share(const struct keys *k, const struct key *key, uint32_t queue,
 /* How many it may hold when no other tenant holds any. */
 uint32_t keys_share_max(const struct keys *k, const struct key *key, uint32_t places);
 
+/* Has every request of every key ended, and given back its place and its tokens? */
+bool keys_are_idle(const struct keys *k);
+
 /* Are there other keys, so that the key's tenant has a share and not everything? */
 bool keys_has_others(const struct keys *k, const struct key *key);
 

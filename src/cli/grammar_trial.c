@@ -124,8 +124,8 @@ static void put_number(const struct json *v, struct buf *out) {
         json_put(v, out);
         return;
     }
-    const char *fraction = d.fraction[0] ? d.fraction : json_kind(v) == JS_REAL ? "0" : "";
-    buf_printf(out, "%s%s%s%s", d.negative ? "-" : "", d.whole, fraction[0] ? "." : "", fraction);
+    buf_printf(out, "%s%s%s%s", d.negative ? "-" : "", d.whole, d.fraction[0] ? "." : "",
+               d.fraction);
 }
 
 /* Recursion goes as deep as the document, which json_parse has limited. */
@@ -217,5 +217,6 @@ enum status trial_run(struct grammar *g, struct trial_tokens *t, struct str text
     enum status st = t->tokenizer ? run_tokens(&w, text) : run_bytes(&w, text);
     if (st == ST_NOMEM) err_set(err, st, "grammar: out of memory");
     if (st == ST_OK && out->accepted) out->accepted = matcher_is_complete(&w.matcher);
+    matcher_release(&w.matcher);
     return st;
 }

@@ -42,8 +42,8 @@ enum status trial_tokens_open(struct tokenizer *tokenizer, struct trial_tokens *
                               struct err *err);
 void trial_tokens_close(struct trial_tokens *t); /* a zeroed one is fine */
 
-/* Append the value as `grammar check` reads it: compact, UTF-8, numbers without exponents, the
- * properties in their own order. */
+/* Append the value as `grammar check` reads it: compact, UTF-8, numbers without exponents and
+ * integers without a fraction, the properties in their own order. */
 void instance_put(const struct json *v, struct buf *out);
 
 struct trial {

@@ -141,6 +141,7 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
                               .ends = r->ends,
                               .end_count = r->end_count,
                               .has_grammar = r->grammar != NULL,
+                              .settling = &c->settling,
                               .forces_text = r->forces_text,
                               .logprobs = c->logprobs,
                               .tops = c->tops,
@@ -192,13 +193,15 @@ static void inbox_take_all(struct engine *e, int64_t now_us) {
 }
 
 /* Why a request ends with FINISH_ERROR: its plan failed, or its row alone. */
-static void note_failure(const struct engine *e, struct request *r) {
+static void note_failure(const struct engine *e, const struct choice *c) {
+    struct request *r = c->request;
     if (r->refusal.text[0]) return;
-    if (e->step_err.text[0])
+    if (e->step_err.text[0]) {
         r->refusal = e->step_err;
-    else if (r->grammar)
-        answer_grammar_explain(r->grammar, &r->refusal);
-    else
+        return;
+    }
+    r->grammar_failure = sampler_explain(c->sampler, &r->refusal);
+    if (r->grammar_failure == ST_OK)
         err_set(&r->refusal, ST_DEVICE,
                 "no token is possible: the model's logits are not numbers, or every token is "
                 "forbidden by a bias");
@@ -232,7 +235,7 @@ static void outbox_publish(struct engine *e, int64_t now_us) {
                            now_us);
         if (c->request->is_prompt_only) hide_answer(c, &event);
         atomic_store_explicit(&c->ready, event.total, memory_order_release);
-        if (event.finish == FINISH_ERROR) note_failure(e, c->request);
+        if (event.finish == FINISH_ERROR) note_failure(e, c);
         if (event.finish == FINISH_STOP) c->ended_by = end_token(c, event.total);
         publish(e, c, event.finish, now_us);
         if (event.finish != FINISH_NONE) release_choice(e, c);
@@ -292,18 +295,17 @@ static void count_tokens(const struct plan *plan, struct numbers *n) {
 /* `applied`: the plan that was applied since the last call; NULL: none. */
 static void keep_numbers(struct engine *e, const struct plan *applied) {
     enum { TOKENS_PROBE = 1024 };
-    struct numbers n = e->numbers; /* this thread is the only writer */
-    n.sched = sched_stats(e->sched);
-    n.kv_used_share = kv_used_share(e, &n.sched.kv);
-    n.wait_us = sched_predict_wait_us(e->sched, 0);
-    double probe_us = sched_predict_wait_us(e->sched, TOKENS_PROBE);
-    n.wait_us_per_token = (probe_us - n.wait_us) / TOKENS_PROBE; /* a prompt's part is linear */
-    n.cost = cost_learned(sched_cost(e->sched));
-    if (applied) count_tokens(applied, &n);
+    struct numbers *n = &e->numbers;
     pthread_mutex_lock(&e->stats_lock);
-    e->numbers = n;
+    n->sched = sched_stats(e->sched);
+    n->kv_used_share = kv_used_share(e, &n->sched.kv);
+    n->wait_us = sched_predict_wait_us(e->sched, 0);
+    double probe_us = sched_predict_wait_us(e->sched, TOKENS_PROBE);
+    n->wait_us_per_token = (probe_us - n->wait_us) / TOKENS_PROBE; /* a prompt's part is linear */
+    n->cost = cost_learned(sched_cost(e->sched));
+    if (applied) count_tokens(applied, n);
     pthread_mutex_unlock(&e->stats_lock);
-    mailbox_set_live(e->mailbox, n.sched.waiting, n.sched.running + n.sched.swapped);
+    mailbox_set_live(e->mailbox, n->sched.waiting, n->sched.running + n->sched.swapped);
 }
 
 /* ---- the step ---- */
@@ -596,7 +598,7 @@ enum status engine_submit(struct engine *e, const struct request_spec *spec, str
     struct request *r;
     TRY(request_create(spec, id, &e->bounds, clock_now(e->clock), &r, err));
     r->salt = cache_salts_find(e->salts, spec->tenant, spec->cache_salt);
-    enum status st = mailbox_submit(e->mailbox, r);
+    enum status st = mailbox_submit(e->mailbox, r, !spec->wakes_later);
     if (st != ST_OK) {
         request_unref(r);
         return err_set(err, ST_FULL,
@@ -608,6 +610,8 @@ enum status engine_submit(struct engine *e, const struct request_spec *spec, str
     *out = r;
     return ST_OK;
 }
+
+void engine_wake(struct engine *e) { mailbox_notify(e->mailbox); }
 
 void engine_cancel(struct engine *e, struct request *r) {
     mailbox_cancel(e->mailbox, r, UINT32_MAX, FINISH_CANCELLED);

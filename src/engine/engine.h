@@ -60,6 +60,8 @@ enum status engine_step(struct engine *e, bool *did_work);
  * queue is full. */
 enum status engine_submit(struct engine *e, const struct request_spec *spec, struct request **out,
                           struct err *err);
+/* After requests that were submitted with `wakes_later`. */
+void engine_wake(struct engine *e);
 /* Choices that may run or wait at one time: max_seqs and queue_max, as they are in force. */
 uint32_t engine_places(const struct engine *e);
 void engine_cancel(struct engine *e, struct request *r); /* all choices */

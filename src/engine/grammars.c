@@ -37,7 +37,7 @@ enum status grammars_create(const struct grammars_options *options, struct gramm
     all->options = *options;
     pthread_mutex_init(&all->lock, NULL);
     atomic_init(&all->refs, 1);
-    enum status st = grammar_cache_create(0, &all->cache);
+    enum status st = grammar_cache_create(options->memory_max, options->memory_max, &all->cache);
     if (st == ST_OK)
         *out = all;
     else
@@ -121,7 +121,7 @@ static enum status check_length(const struct grammars *all, struct grammar *g, u
                                 struct grammar_refusal *why) {
     char bytes[BEGINNING_BYTES_MAX];
     uint32_t least[BEGINNING_BYTES_MAX + 1] = {0};
-    const struct matcher first = matcher_init(g);
+    const struct matcher first = matcher_init(g); /* a place that is always kept */
     const struct str text = {bytes, matcher_forced(&first, bytes, sizeof(bytes))};
     if (max_tokens == 0 || text.len <= max_tokens) return ST_OK;
     for (size_t i = 1; i <= text.len; i++) least[i] = UINT32_MAX;
@@ -141,6 +141,8 @@ static enum status take(const struct grammars *all, const struct grammar_source 
                                             .whitespace = source->whitespace,
                                             .time_us = all->options.time_us,
                                             .bytes_max = all->options.bytes_max,
+                                            .tenant = source->tenant,
+                                            .has_others = source->has_others,
                                             .cancelled = source->cancelled,
                                             .cancelled_ctx = source->cancelled_ctx};
     TRY(grammar_cache_take(all->cache, source->text, &options, all->vocabulary, out, why));
@@ -184,16 +186,13 @@ void answer_grammar_unref(struct answer_grammar *g) {
     mem_free(g);
 }
 
+const struct grammar *answer_grammar_shared(const struct answer_grammar *g) {
+    return g->lease.grammar;
+}
+
 void answer_grammar_apply(const struct answer_grammar *g, bool forces_text,
                           struct sample_params *out) {
     out->grammar = g->lease.grammar;
     out->vocabulary = g->all->vocabulary;
     if (forces_text) out->forces_with = g->all->options.tokenizer;
-}
-
-void answer_grammar_explain(const struct answer_grammar *g, struct err *err) {
-    if (grammar_status(g->lease.grammar, err) != ST_OK) return;
-    err_set(err, ST_BAD,
-            "no token is possible: those that the grammar allows are forbidden by a bias, or the "
-            "model's vocabulary has none for what must follow");
 }

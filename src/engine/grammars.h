@@ -31,6 +31,7 @@ struct grammars_options {
     uint32_t vocab;           /* of the model; at least the tokenizer's */
     int64_t time_us;          /* of compiling one; 0: as in grammar/grammar.h */
     size_t bytes_max;         /* of one; 0: as in grammar/grammar.h */
+    size_t memory_max; /* of all in use, and of those kept; 0: as in grammar/grammar_cache.h */
 };
 enum status grammars_create(const struct grammars_options *options, struct grammars **out);
 void grammars_unref(struct grammars *all); /* NULL is fine */
@@ -40,6 +41,8 @@ struct grammar_source {
     struct str text;
     uint32_t max_tokens;          /* of the answer, to see whether it can be whole; 0: any */
     bool whitespace;              /* as in struct grammar_options */
+    uint32_t tenant;              /* the same */
+    bool has_others;              /* the same */
     bool (*cancelled)(void *ctx); /* the same */
     void *cancelled_ctx;
 };
@@ -49,18 +52,19 @@ enum grammar_kind grammar_notation(struct str text);
 
 /* May take as long as the limits allow. ST_BAD: the source is refused, no text satisfies it, or the
  * text that every answer begins with has more than max_tokens tokens.
- * ST_FULL: it passes the limits of the options. ST_CANCELLED, ST_NOMEM. `why` has the sentence. */
+ * ST_FULL: it passes the limits of the options. ST_UNAVAILABLE: requests under way use up the
+ * memory, or the tenant's share of it. ST_CANCELLED, ST_NOMEM. `why` has the sentence. */
 enum status grammars_compile(struct grammars *all, const struct grammar_source *source,
                              struct answer_grammar **out, struct grammar_refusal *why);
 
 void answer_grammar_ref(struct answer_grammar *g);
 void answer_grammar_unref(struct answer_grammar *g); /* NULL is fine */
 
+/* Equal for requests that share one grammar, whose work cannot be done at the same time. */
+const struct grammar *answer_grammar_shared(const struct answer_grammar *g);
+
 /* Set the grammar of a sampler to be, and whether it forces text. */
 void answer_grammar_apply(const struct answer_grammar *g, bool forces_text,
                           struct sample_params *out);
-
-/* Why no token could be sampled. */
-void answer_grammar_explain(const struct answer_grammar *g, struct err *err);
 
 #endif

@@ -1,11 +1,13 @@
 /* engine/mailbox.c - see engine/mailbox.h for the contract.
  *
- * One lock for each direction. A thread holds it only to link or unlink requests and choices.
+ * One lock for each direction. A thread holds it only to link or unlink requests and choices, and
+ * wakes the engine after that: if it held the lock, the engine would wait for it at once.
  */
 #include "engine/mailbox.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <time.h>
 
 #include "base/check.h"
@@ -24,6 +26,7 @@ struct mailbox {
     pthread_cond_t in_arrived, out_arrived;
     struct submitted submitted;
     struct list cancelled; /* requests */
+    atomic_uint in_count;  /* of both lists; the engine asks every step, and most find nothing */
     bool is_woken;
     struct list outbox; /* choices */
     struct list posted; /* choices, since the last flush; the engine thread's */
@@ -101,7 +104,7 @@ void mailbox_set_max(struct mailbox *m, uint32_t live_max) {
     pthread_mutex_unlock(&m->in_lock);
 }
 
-enum status mailbox_submit(struct mailbox *m, struct request *r) {
+enum status mailbox_submit(struct mailbox *m, struct request *r, bool wakes) {
     struct submitted *s = &m->submitted;
     pthread_mutex_lock(&m->in_lock);
     uint64_t live = s->choices + s->taken + s->running;
@@ -109,12 +112,15 @@ enum status mailbox_submit(struct mailbox *m, struct request *r) {
     if (has_room) {
         request_ref(r);
         list_push_last(&s->requests, &r->in_submitted);
+        atomic_fetch_add(&m->in_count, 1);
         s->choices += r->n;
-        pthread_cond_signal(&m->in_arrived);
     }
     pthread_mutex_unlock(&m->in_lock);
+    if (has_room && wakes) mailbox_notify(m);
     return has_room ? ST_OK : ST_FULL;
 }
+
+void mailbox_notify(struct mailbox *m) { pthread_cond_signal(&m->in_arrived); }
 
 void mailbox_cancel(struct mailbox *m, struct request *r, uint32_t choices,
                     enum finish_reason why) {
@@ -125,16 +131,19 @@ void mailbox_cancel(struct mailbox *m, struct request *r, uint32_t choices,
     if (!list_has(&m->cancelled, &r->in_cancelled)) {
         request_ref(r);
         list_push_last(&m->cancelled, &r->in_cancelled);
+        atomic_fetch_add(&m->in_count, 1);
     }
-    pthread_cond_signal(&m->in_arrived);
     pthread_mutex_unlock(&m->in_lock);
+    pthread_cond_signal(&m->in_arrived);
 }
 
 struct request *mailbox_take_submitted(struct mailbox *m) {
     struct submitted *s = &m->submitted;
+    if (atomic_load(&m->in_count) == 0) return NULL;
     pthread_mutex_lock(&m->in_lock);
     struct request *r = LIST_ITEM(list_pop_first(&s->requests), struct request, in_submitted);
     if (r) {
+        atomic_fetch_sub(&m->in_count, 1);
         s->choices -= r->n;
         s->taken += r->n;
     }
@@ -142,7 +151,9 @@ struct request *mailbox_take_submitted(struct mailbox *m) {
     return r;
 }
 
+/* Only the engine's thread writes these numbers, so it may read them without the lock. */
 void mailbox_set_live(struct mailbox *m, uint32_t waiting, uint32_t running) {
+    if (m->submitted.taken == waiting && m->submitted.running == running) return;
     pthread_mutex_lock(&m->in_lock);
     m->submitted.taken = waiting;
     m->submitted.running = running;
@@ -169,15 +180,18 @@ static uint32_t same_reason(const struct request *r, enum finish_reason *why) {
 
 struct request *mailbox_take_cancelled(struct mailbox *m, uint32_t *choices,
                                        enum finish_reason *why) {
+    if (atomic_load(&m->in_count) == 0) return NULL;
     pthread_mutex_lock(&m->in_lock);
     struct request *r = LIST_ITEM(m->cancelled.first, struct request, in_cancelled);
     if (r) {
         *choices = same_reason(r, why);
         r->cancel_choices &= ~*choices;
-        if (r->cancel_choices != 0)
+        if (r->cancel_choices != 0) {
             request_ref(r); /* it comes again */
-        else
+        } else {
             list_remove(&m->cancelled, &r->in_cancelled);
+            atomic_fetch_sub(&m->in_count, 1);
+        }
     }
     pthread_mutex_unlock(&m->in_lock);
     return r;
@@ -211,8 +225,8 @@ void mailbox_wait(struct mailbox *m, int64_t timeout_us) {
 void mailbox_wake(struct mailbox *m) {
     pthread_mutex_lock(&m->in_lock);
     m->is_woken = true;
-    pthread_cond_signal(&m->in_arrived);
     pthread_mutex_unlock(&m->in_lock);
+    pthread_cond_signal(&m->in_arrived);
 }
 
 void mailbox_post_output(struct mailbox *m, struct choice *c) {

@@ -27,8 +27,9 @@ void mailbox_set_max(struct mailbox *m, uint32_t live_max);
 void mailbox_destroy(struct mailbox *m); /* NULL is fine; releases what is left inside */
 
 /* Clients. ST_FULL: the request's choices and those that run or wait are together over the limit.
- * The engine gets its own reference. */
-enum status mailbox_submit(struct mailbox *m, struct request *r);
+ * The engine gets its own reference. `wakes`: wake the engine now, not by mailbox_notify. */
+enum status mailbox_submit(struct mailbox *m, struct request *r, bool wakes);
+void mailbox_notify(struct mailbox *m); /* wake the engine if something was submitted */
 /* Bit i of `choices`: choice i. The first reason given for a choice wins. */
 void mailbox_cancel(struct mailbox *m, struct request *r, uint32_t choices, enum finish_reason why);
 

@@ -112,6 +112,7 @@ static enum status fill_choice(struct choice *c, const struct request_spec *spec
     atomic_init(&c->finish, FINISH_NONE);
     c->seq = SEQ_NONE;
     c->ended_by = -1;
+    c->settling = (struct settle_job){.sampler = c->sampler, .request = c->request};
     return ST_OK;
 }
 

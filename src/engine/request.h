@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "engine/runner.h"
+#include "engine/settler.h"
 #include "sample/sampler.h"
 #include "sched/seq.h"
 
@@ -51,6 +52,7 @@ struct request_spec {
     bool has_share;         /* there are other tenants: this one must not take everything */
     struct str cache_salt;  /* its requests share prefixes only with those of the same salt */
     struct urgency urgency; /* expires_us relative to now; 0: never */
+    bool wakes_later;       /* others follow at once, then engine_wake: one wake-up for all */
     void *user;             /* the client's own */
 };
 
@@ -69,7 +71,8 @@ struct choice {
     uint32_t prompt_tokens, total_max;
     struct token_logprob *logprobs; /* NULL: not wanted */
     struct sample_result *tops;     /* NULL: not wanted */
-    struct sampler *sampler;        /* the engine thread's once submitted */
+    struct sampler *sampler;        /* the engine thread's once submitted, but for `settling` */
+    struct settle_job settling;     /* lends the sampler to another thread */
 
     _Atomic unsigned finish; /* enum finish_reason; set after the last `ready` */
 
@@ -109,7 +112,8 @@ struct request {
     logits_tap_fn *on_logits;
     void *logits_ctx;
     void *user;
-    struct err refusal; /* why, if the finish is FINISH_REFUSED or FINISH_ERROR */
+    struct err refusal;          /* why, if the finish is FINISH_REFUSED or FINISH_ERROR */
+    enum status grammar_failure; /* why the grammar caused FINISH_ERROR; ST_OK: it did not */
     _Atomic unsigned refs;
 
     /* The inbox's, under its lock. */

@@ -15,6 +15,8 @@
 #include "sample/sampler.h"
 #include "sched/plan.h"
 
+struct settle_job; /* engine/settler.h */
+
 /* Receives the logits of one position: [vocab], valid during the call. Engine thread. */
 typedef void logits_tap_fn(void *ctx, uint32_t pos, const float *logits);
 
@@ -27,6 +29,7 @@ struct runner_seq {
     const int32_t *ends; /* the tokens that end it */
     uint32_t end_count;
     bool has_grammar;               /* the sequence also ends where sampler_is_over says so */
+    struct settle_job *settling;    /* of the sampler; NULL: it is settled by the runner's thread */
     bool forces_text;               /* what sampler_forced gives follows a sampled token */
     struct token_logprob *logprobs; /* one per generated token; NULL: not wanted */
     struct sample_result *tops;     /* the same with the most likely; NULL: not wanted */

@@ -8,6 +8,10 @@
  * A *wide* row is one that needs the logits of every token: of a prompt whose own log-probabilities
  * are wanted, or of a request with a logits tap. There is room for the outputs of few tokens at
  * once, so it is computed by itself, in slices of so many tokens.
+ *
+ * A row of a sequence with a grammar is *late* while the grammar's work for it is not done
+ * (engine/settler.h). Before it is sampled, it is left out of the step. After it, its result waits:
+ * the scheduler plans the row again, which is then computed without being sampled.
  */
 #include "engine/runner_local.h"
 
@@ -16,6 +20,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "engine/request.h"
+#include "engine/settler.h"
 #include "graph/step.h"
 #include "kv/cache.h"
 
@@ -23,14 +28,16 @@ enum {
     WIDE_TOKENS = 64,     /* in a slice of a wide row, at least, where steps are that large */
     EDITS_PER_SEQ = 1024, /* logit edits in one step, for each sequence that it may have */
     UNDER_WAY_MAX = 2,    /* plans, and steps: the largest depth and one */
-    FORCED_MAX = 64,      /* tokens of forced text that one sampled token may bring */
+    LATE_WAIT_US = 2000,  /* for a late row, where a plan has no other rows */
 };
 
 /* A sequence, and how many of its tokens its sampler has accepted. */
 struct local_seq {
     struct runner_seq info; /* sampler NULL: not begun, or ended */
     uint32_t known;
-    int32_t forced[FORCED_MAX]; /* of the last result */
+    uint32_t late_pos;                 /* of `late`; 0: there is none */
+    struct sample_result late;         /* was sampled, and its grammar has not followed it yet */
+    int32_t forced[SAMPLE_FORCED_MAX]; /* of the last result */
 };
 
 /* The row of the plan and the position that an output belongs to. */
@@ -44,6 +51,7 @@ struct local_plan {
     struct row_result *results; /* [sample_max] */
     uint32_t step_count;        /* submitted and not collected */
     int64_t elapsed_us;
+    bool has_late;      /* a row of it is late */
     enum status status; /* not ST_OK: a step of it failed, for this reason */
     struct err err;
 };
@@ -63,6 +71,7 @@ struct local {
     struct kv_memory kv;
     struct pass pass;
     struct local_seq *seqs; /* [seq_max] */
+    struct settler *settler;
 
     struct local_plan plans[UNDER_WAY_MAX]; /* the oldest is plans[first_plan] */
     struct local_step steps[UNDER_WAY_MAX]; /* the oldest is steps[first_step] */
@@ -82,7 +91,21 @@ static void local_begin(void *self, seq_idx seq, const struct runner_seq *info) 
 static void local_end(void *self, seq_idx seq) {
     struct local *l = self;
     CHECK(seq < l->options.seq_max);
+    const struct runner_seq *info = &l->seqs[seq].info;
+    if (info->has_grammar && info->settling) settler_drop(l->settler, info->settling);
     l->seqs[seq] = (struct local_seq){.known = 0};
+}
+
+/* The work of its grammar is done; else it is now being done by another thread. */
+static bool is_settled(struct local *l, struct local_seq *seq) {
+    const struct runner_seq *info = &seq->info;
+    if (!info->has_grammar) return true;
+    /* The tap of a row must not be called twice. */
+    if (!info->settling || info->on_logits) return sampler_settle(info->sampler, false);
+    if (!settler_is_idle(info->settling)) return false;
+    if (sampler_settle(info->sampler, true)) return true;
+    settler_push(l->settler, info->settling);
+    return false;
 }
 
 /* ---- results ---- */
@@ -91,17 +114,16 @@ static void local_end(void *self, seq_idx seq) {
 static void take_forced(struct local_seq *seq, struct row_result *out) {
     struct sampler *sampler = seq->info.sampler;
     out->forced = seq->forced;
-    out->forced_count = sampler_forced(sampler, seq->forced, FORCED_MAX);
+    out->forced_count = sampler_forced(sampler, seq->forced);
     for (uint32_t i = 0; i < out->forced_count; i++) sampler_accept(sampler, seq->forced[i]);
     seq->known += out->forced_count;
 }
 
-/* A token was sampled for position `pos`. */
-static void take_token(struct local_seq *seq, uint32_t pos, const struct sample_result *sample,
+/* The token of position `pos`, which the sampler has accepted. */
+static void give_token(struct local_seq *seq, uint32_t pos, const struct sample_result *sample,
                        struct row_result *out) {
     const struct runner_seq *info = &seq->info;
     uint32_t answered = pos - info->prompt_tokens;
-    sampler_accept(info->sampler, sample->chosen.token);
     seq->known = pos + 1;
     if (info->logprobs) info->logprobs[answered] = sample->chosen;
     if (info->tops) info->tops[answered] = *sample;
@@ -110,6 +132,21 @@ static void take_token(struct local_seq *seq, uint32_t pos, const struct sample_
     if (!info->has_grammar || out->is_end) return;
     if (info->forces_text) take_forced(seq, out);
     out->is_end = sampler_is_over(info->sampler);
+}
+
+/* A token was sampled for position `pos`. One that ends the sequence needs no grammar any more. */
+static void take_token(struct local *l, struct local_seq *seq, uint32_t pos,
+                       const struct sample_result *sample, struct row_result *out) {
+    const struct runner_seq *info = &seq->info;
+    int32_t token = sample->chosen.token;
+    sampler_accept(info->sampler, token);
+    if (runner_is_among(info->ends, info->end_count, token) || is_settled(l, seq)) {
+        give_token(seq, pos, sample, out);
+        return;
+    }
+    seq->late = *sample;
+    seq->late_pos = pos;
+    out->is_late = true;
 }
 
 /* The logits of position p give the log-probability of the token at p + 1. */
@@ -130,7 +167,7 @@ static void take_output(struct local *l, const struct local_step *s, uint32_t i,
     else if (output->failed)
         out->failed = true;
     else if (s->step->samplings[i].kind == SAMPLING_DRAW)
-        take_token(seq, of->pos + 1, &output->sample, out);
+        take_token(l, seq, of->pos + 1, &output->sample, out);
     else
         take_score(&seq->info, of->pos + 1, &output->sample);
 }
@@ -229,15 +266,37 @@ static bool is_wide(const struct local *l, const struct plan_row *row) {
     return seq->on_logits || (seq->prompt_logprobs && row->first + 1 < seq->prompt_tokens);
 }
 
+/* Whether the row is to be sampled: not if it was, and its result has waited. */
+static bool is_drawn(struct local *l, struct local_plan *p, uint32_t i) {
+    const struct plan_row *row = &p->plan->rows[i];
+    struct local_seq *seq = &l->seqs[row->seq];
+    if (!row->samples) return false;
+    if (seq->late_pos == 0) return true;
+    CHECK(seq->late_pos == row->first + row->count);
+    give_token(seq, seq->late_pos, &seq->late, &p->results[i]);
+    seq->late_pos = 0;
+    return false;
+}
+
 /* A row of the plan joins the step; ST_FULL: there is no room for its logit edits. */
 static enum status add_row(struct local *l, struct local_step *s, uint32_t i) {
     const struct plan_row *row = &s->plan->plan->rows[i];
     struct sampling sampling;
-    if (row->samples) TRY(describe_draw(l, row, s->step, &sampling));
+    const bool draws = is_drawn(l, s->plan, i);
+    if (draws) TRY(describe_draw(l, row, s->step, &sampling));
     fill_row(l, row, row->first, row->count, s->step);
     struct output_of of = {i, row->first + row->count - 1};
-    if (row->samples) add_output(s, s->step->row_count - 1, of, &sampling);
+    if (draws) add_output(s, s->step->row_count - 1, of, &sampling);
     return ST_OK;
+}
+
+/* A row that samples is left out until its grammar is settled. */
+static bool is_late(struct local *l, struct local_plan *p, uint32_t i) {
+    const struct plan_row *row = &p->plan->rows[i];
+    if (!row->samples || is_settled(l, &l->seqs[row->seq])) return false;
+    p->results[i].is_late = true;
+    p->has_late = true;
+    return true;
 }
 
 /* The plan's moves and all its rows but the wide ones. */
@@ -247,7 +306,7 @@ static void submit_rows(struct local *l, struct local_plan *p) {
     s->step->moves = plan->moves.list;
     s->step->move_count = plan->moves.count;
     for (uint32_t i = 0; i < plan->row_count && p->status == ST_OK; i++) {
-        if (is_wide(l, &plan->rows[i])) continue;
+        if (is_wide(l, &plan->rows[i]) || is_late(l, p, i)) continue;
         if (add_row(l, s, i) == ST_OK) continue;
         submit_step(l, s);
         if (p->status != ST_OK) return;
@@ -276,7 +335,7 @@ static void submit_slice(struct local *l, struct local_plan *p, uint32_t i, uint
         if (is_scored || seq->on_logits) add_output(s, r, (struct output_of){i, pos}, &sampling);
     }
     uint32_t end = first + count;
-    if (row->samples && end == row->first + row->count) {
+    if (end == row->first + row->count && is_drawn(l, p, i)) {
         struct sampling draw;
         enum status st = describe_draw(l, row, s->step, &draw);
         CHECK(st == ST_OK); /* the step is empty */
@@ -309,7 +368,7 @@ static enum status local_submit(void *self, const struct plan *plan, struct err 
     memset(p->results, 0, plan->row_count * sizeof(p->results[0]));
     submit_rows(l, p);
     for (uint32_t i = 0; i < plan->row_count && p->status == ST_OK; i++)
-        if (is_wide(l, &plan->rows[i])) submit_wide(l, p, i);
+        if (is_wide(l, &plan->rows[i]) && !is_late(l, p, i)) submit_wide(l, p, i);
     if (p->status != ST_OK) {
         while (p->step_count > 0) collect_step(l);
         *err = p->err;
@@ -323,11 +382,14 @@ static enum status local_collect(void *self, struct step_result *result, struct 
     struct local *l = self;
     CHECK(l->plan_count > 0);
     struct local_plan *p = &l->plans[l->first_plan];
+    if (p->has_late && p->step_count == 0) settler_wait(l->settler, LATE_WAIT_US);
     while (p->step_count > 0) collect_step(l);
     l->first_plan = (l->first_plan + 1) % l->under_way_max;
     l->plan_count--;
     *result = (struct step_result){
-        .rows = p->results, .row_count = p->plan->row_count, .elapsed_us = p->elapsed_us};
+        .rows = p->results,
+        .row_count = p->plan->row_count,
+        .elapsed_us = p->has_late ? 0 : p->elapsed_us /* of fewer rows than planned */};
     if (p->status != ST_OK) *err = p->err;
     return p->status;
 }
@@ -337,6 +399,7 @@ static enum status local_collect(void *self, struct step_result *result, struct 
 static void local_close(void *self) {
     struct local *l = self;
     while (l->step_count > 0) collect_step(l);
+    settler_destroy(l->settler);
     pass_destroy(l->loaded, &l->pass);
     kv_memory_destroy(l->loaded, &l->kv);
     for (uint32_t i = 0; i < UNDER_WAY_MAX; i++) {
@@ -409,7 +472,11 @@ static enum status create(struct loaded_model *loaded, const struct kv_cache *kv
     l->options = *options;
     l->under_way_max = loaded->device.depth + 1;
     CHECK(l->under_way_max <= UNDER_WAY_MAX);
-    enum status st = open_parts(l, err);
+    enum status st = settler_create(&l->settler);
+    if (st != ST_OK)
+        err_set(err, st, "out of memory for a runner");
+    else
+        st = open_parts(l, err);
     if (st == ST_OK)
         *out = l;
     else

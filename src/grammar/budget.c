@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 
-enum { CAP_FIRST = 16, TICKS_PER_LOOK = 256 };
+enum { CAP_FIRST = 16, SLOTS_LEAST = 256, TICKS_PER_LOOK = 256 };
 
 static bool fail(struct budget *b, enum status st) {
     if (b->status == ST_OK) b->status = st;
@@ -35,6 +35,28 @@ bool budget_grow(struct budget *b, void **array, uint32_t *cap, size_t count,
     *array = grown;
     *cap = (uint32_t)wanted;
     return true;
+}
+
+void budget_shrink(struct budget *b, void **array, uint32_t *cap, size_t count,
+                   size_t element_bytes) {
+    const size_t wanted = count * 2 > CAP_FIRST ? count * 2 : CAP_FIRST;
+    if (wanted >= *cap) return;
+    void *less = mem_realloc(*array, wanted * element_bytes);
+    if (!less) return;
+    b->bytes -= (*cap - wanted) * element_bytes;
+    *array = less;
+    *cap = (uint32_t)wanted;
+}
+
+void budget_shrink_slots(struct budget *b, uint32_t **slots, uint32_t *slot_count, size_t count) {
+    uint32_t wanted = SLOTS_LEAST;
+    while (wanted < count * 4) wanted *= 2;
+    if (wanted >= *slot_count) return;
+    uint32_t *less = mem_realloc(*slots, wanted * sizeof(*less));
+    if (!less) return;
+    b->bytes -= (*slot_count - wanted) * sizeof(*less);
+    *slots = less;
+    *slot_count = wanted;
 }
 
 void *budget_zalloc(struct budget *b, size_t count, size_t element_bytes) {

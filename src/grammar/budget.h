@@ -33,6 +33,11 @@ struct budget {
 /* Grow an array to hold `count` elements; doubles its capacity. false: the account has failed and
  * the array is as it was. */
 bool budget_grow(struct budget *b, void **array, uint32_t *cap, size_t count, size_t element_bytes);
+/* Give back what an array has room for beyond twice `count` elements. */
+void budget_shrink(struct budget *b, void **array, uint32_t *cap, size_t count,
+                   size_t element_bytes);
+/* The same for a hash table of `count` numbers, which the caller then fills again. */
+void budget_shrink_slots(struct budget *b, uint32_t **slots, uint32_t *slot_count, size_t count);
 /* Zeroed memory; NULL: the account has failed. Free it with mem_free. */
 void *budget_zalloc(struct budget *b, size_t count, size_t element_bytes);
 /* One unit of work, or several. Reads the clock and the cancel function every 256 units. */

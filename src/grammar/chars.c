@@ -12,7 +12,7 @@
 #include "base/buf.h"
 #include "base/utf8.h"
 
-enum { SURROGATE_LOW = 0xD800, SURROGATE_HIGH = 0xDFFF, TEXT_BYTES_MAX = 1 << 26 };
+enum { SURROGATE_LOW = 0xD800, SURROGATE_HIGH = 0xDFFF, TEXT_BYTES_MAX = 1 << 26, FEW_RANGES = 16 };
 
 static void tidy(struct code_set *s) {
     for (uint32_t i = 1; i < s->count; i++) {
@@ -53,14 +53,18 @@ void code_set_add_set(struct code_set *s, const struct code_set *more) {
 
 void code_set_negate(struct code_set *s) {
     tidy(s);
-    struct code_set out = {.is_full = s->is_full};
+    struct code_set out;
+    code_set_clear(&out);
+    out.is_full = s->is_full;
     uint32_t next = 0;
     for (uint32_t i = 0; i < s->count; i++) {
         if (s->ranges[i].low > next) code_set_add(&out, next, s->ranges[i].low - 1);
         next = s->ranges[i].high + 1;
     }
     if (next <= CODE_MAX) code_set_add(&out, next, CODE_MAX);
-    *s = out;
+    s->count = out.count;
+    s->is_full = out.is_full;
+    memcpy(s->ranges, out.ranges, out.count * sizeof(*out.ranges));
 }
 
 void code_set_fold(struct code_set *s) {
@@ -141,10 +145,81 @@ static expr_id json_range(struct expr_pool *p, uint32_t low, uint32_t high) {
     return all;
 }
 
+/* Characters whose UTF-8 forms share their first bytes: 2 to the power of `bits` from `start`. */
+struct block {
+    struct expr_pool *pool;
+    const struct code_set *set; /* in order */
+    uint32_t low;               /* characters below have shorter forms */
+    uint32_t start, bits;
+    uint32_t first; /* no range before this one is in the block */
+};
+
+enum { CONTINUATION_BITS = 6, CONTINUATIONS = 64 };
+
+static expr_id block_expr(struct block b);
+
+/* `count` blocks, each behind one byte from `byte`; bytes with the same rest are joined. */
+static expr_id blocks_expr(struct block b, uint8_t byte, uint32_t count) {
+    struct byte_set sets[CONTINUATIONS];
+    expr_id rests[CONTINUATIONS], all[CONTINUATIONS];
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct block part = b;
+        part.start += i << b.bits;
+        const expr_id rest = block_expr(part);
+        if (rest == EXPR_NONE) continue;
+        uint32_t at = 0;
+        while (at < used && rests[at] != rest) at++;
+        if (at == used) {
+            sets[used] = (struct byte_set){0};
+            rests[used++] = rest;
+        }
+        byte_set_add(&sets[at], (uint8_t)(byte + i), (uint8_t)(byte + i));
+    }
+    for (uint32_t i = 0; i < used; i++)
+        all[i] = expr_concat(b.pool, expr_bytes(b.pool, &sets[i]), rests[i]);
+    return expr_or_all(b.pool, all, used);
+}
+
+/* The continuation bytes of a block. Recursion: once for each of them, at most three. */
+static expr_id block_expr(struct block b) {
+    const uint32_t end = b.start + (UINT32_C(1) << b.bits) - 1, bytes = b.bits / CONTINUATION_BITS;
+    while (b.first < b.set->count && b.set->ranges[b.first].high < b.start) b.first++;
+    if (b.first == b.set->count || b.set->ranges[b.first].low > end || end < b.low)
+        return EXPR_NONE;
+    if (b.start >= SURROGATE_LOW && end <= SURROGATE_HIGH) return EXPR_NONE;
+    if (bytes == 0) return EXPR_EMPTY;
+    const bool is_whole = b.set->ranges[b.first].low <= b.start && b.start >= b.low &&
+                          b.set->ranges[b.first].high >= end;
+    if (is_whole && (end < SURROGATE_LOW || b.start > SURROGATE_HIGH))
+        return expr_repeat(b.pool, expr_range(b.pool, 0x80, 0xBF), bytes, bytes);
+    b.bits -= CONTINUATION_BITS;
+    return blocks_expr(b, 0x80, CONTINUATIONS);
+}
+
+/* The characters from U+0080 of a set of many ranges, as a tree of their bytes. */
+static expr_id tree_expr(struct expr_pool *p, const struct code_set *s) {
+    const struct block two = {.pool = p, .set = s, .low = 0x80, .bits = 6};
+    const struct block three = {.pool = p, .set = s, .low = 0x800, .bits = 12};
+    const struct block four = {.pool = p, .set = s, .low = 0x10000, .bits = 18};
+    return expr_or_all(p,
+                       (expr_id[]){blocks_expr(two, 0xC0, 32), blocks_expr(three, 0xE0, 16),
+                                   blocks_expr(four, 0xF0, 5)},
+                       3);
+}
+
 expr_id chars_expr(struct expr_pool *p, const struct code_set *s, enum spelling spelling) {
     expr_id all = EXPR_NONE;
+    const bool is_tree = s->count > FEW_RANGES;
+    if (is_tree) {
+        struct code_set sorted = *s;
+        tidy(&sorted);
+        all = tree_expr(p, &sorted);
+    }
     for (uint32_t i = 0; i < s->count; i++) {
         uint32_t low = s->ranges[i].low, high = s->ranges[i].high;
+        if (is_tree && high > 0x7F) high = 0x7F;
+        if (low > high) continue;
         all = expr_or(p, all,
                       spelling == SPELL_JSON ? json_range(p, low, high) : utf8_range(p, low, high));
     }
@@ -152,8 +227,7 @@ expr_id chars_expr(struct expr_pool *p, const struct code_set *s, enum spelling 
 }
 
 expr_id chars_any(struct expr_pool *p, enum spelling spelling) {
-    struct code_set s = {.count = 1, .ranges = {{0, CODE_MAX}}};
-    return chars_expr(p, &s, spelling);
+    return spelling == SPELL_JSON ? json_range(p, 0, CODE_MAX) : utf8_range(p, 0, CODE_MAX);
 }
 
 void chars_spell_json(struct buf *out, struct str text) {

@@ -17,7 +17,7 @@
 
 struct buf;
 
-enum { CODE_SET_MAX = 300, CODE_MAX = 0x10FFFF };
+enum { CODE_SET_MAX = 1000, CODE_MAX = 0x10FFFF };
 
 struct code_set {
     uint32_t count;
@@ -29,6 +29,10 @@ struct code_set {
 
 enum spelling { SPELL_UTF8, SPELL_JSON };
 
+static inline void code_set_clear(struct code_set *s) {
+    s->count = 0;
+    s->is_full = false;
+}
 void code_set_add(struct code_set *s, uint32_t low, uint32_t high);
 void code_set_add_set(struct code_set *s, const struct code_set *more);
 void code_set_negate(struct code_set *s);

@@ -1,8 +1,8 @@
 /* grammar/collect.c - forgetting what no matcher needs, so that a grammar in use stays within its
  * budget however many answers it serves.
  *
- * Rows and masks can be computed again and are always forgotten. A state is kept if a matcher may
- * be in it; with it the stacks and expressions of its threads. States keep their numbers, because
+ * Rows and masks can be computed again and are always forgotten. A state is kept if a matcher is in
+ * it; with it the stacks and expressions of its threads. States keep their numbers, because
  * matchers know them. Stacks and expressions move to the front in their order, so that sorted lists
  * of them stay sorted.
  */
@@ -13,9 +13,14 @@
 
 enum { ROW_STATES = 256 };
 
-static bool is_needed(const struct grammar *g, uint32_t state) {
-    const struct state *s = &g->tables.states[state];
-    return state == 0 || state == g->first || (s->held && s->held_at >= g->lease_oldest);
+static void note_states(struct grammar *g) {
+    struct tables *t = &g->tables;
+    pthread_mutex_lock(&g->pins_lock);
+    for (uint32_t i = 0; i < t->state_count; i++)
+        t->states[i].is_needed = i == 0 || i == g->first || t->states[i].pins > 0;
+    for (uint32_t i = 1; i < t->text_count; i++)
+        t->texts[i].is_needed = !t->texts[i].is_free && t->texts[i].pins > 0;
+    pthread_mutex_unlock(&g->pins_lock);
 }
 
 static void forget_row(struct grammar *g, struct state *s) {
@@ -26,19 +31,26 @@ static void forget_row(struct grammar *g, struct state *s) {
     s->mask = NULL;
 }
 
-/* Frees the states that are not needed. Returns how many threads the others have. */
+/* Frees the states that are not needed; those behind the last one that is are gone altogether.
+ * Returns how many threads the others have. */
 static uint32_t forget_states(struct grammar *g) {
     struct tables *t = &g->tables;
-    uint32_t threads = 0;
+    uint32_t threads = 0, end = 0;
     for (uint32_t i = 0; i < t->state_count; i++) {
         struct state *s = &t->states[i];
-        if (s->is_free) continue;
         forget_row(g, s);
-        if (is_needed(g, i)) {
+        if (s->is_needed) {
             threads += s->count;
-            continue;
+            end = i + 1;
+        } else {
+            *s = (struct state){.is_free = true};
         }
-        *s = (struct state){.start = t->free_first, .is_free = true};
+    }
+    t->state_count = end;
+    t->free_first = 0;
+    for (uint32_t i = end; i-- > 0;) {
+        if (!t->states[i].is_free) continue;
+        t->states[i].start = t->free_first;
         t->free_first = i;
     }
     g->budget.bytes -= t->mask_bytes;
@@ -96,18 +108,52 @@ static void move_stacks(struct tables *t, uint32_t *stacks, const uint32_t *expr
 static void forget_texts(struct grammar *g) {
     struct tables *t = &g->tables;
     for (uint32_t i = 1; i < t->text_count; i++) {
-        if (t->texts[i].is_free || t->texts[i].held_at < g->lease_oldest) continue;
-        for (uint32_t at = i; at && !t->texts[at].is_needed; at = t->texts[at].before)
+        uint32_t at = t->texts[i].is_needed ? t->texts[i].before : 0;
+        for (; at && !t->texts[at].is_needed; at = t->texts[at].before)
             t->texts[at].is_needed = true;
     }
+    uint32_t end = 1;
     for (uint32_t i = 1; i < t->text_count; i++) {
         struct text_node *x = &t->texts[i];
-        if (!x->is_free && !x->is_needed) {
-            *x = (struct text_node){.before = t->text_free, .is_free = true};
-            t->text_free = i;
-        }
+        if (x->is_needed) end = i + 1;
+        if (!x->is_needed) *x = (struct text_node){.is_free = true};
         x->is_needed = false;
     }
+    t->text_count = end;
+    t->text_free = 0;
+    for (uint32_t i = end; i-- > 1;) {
+        if (!t->texts[i].is_free) continue;
+        t->texts[i].before = t->text_free;
+        t->text_free = i;
+    }
+}
+
+static void free_scratch(struct budget *b, void **array, uint32_t *cap, size_t element_bytes) {
+    b->bytes -= *cap * element_bytes;
+    mem_free(*array);
+    *array = NULL;
+    *cap = 0;
+}
+
+/* What one answer has made large stays small for the others. */
+static void shrink(struct grammar *g) {
+    struct tables *t = &g->tables;
+    struct budget *b = &g->budget;
+    free_scratch(b, (void **)&t->building, &t->building_cap, sizeof(*t->building));
+    free_scratch(b, (void **)&t->pending, &t->pending_cap, sizeof(*t->pending));
+    free_scratch(b, (void **)&t->followed, &t->followed_cap, sizeof(*t->followed));
+    free_scratch(b, (void **)&t->path, &t->path_cap, sizeof(*t->path));
+    free_scratch(b, (void **)&t->forks, &t->fork_cap, sizeof(*t->forks));
+    free_scratch(b, (void **)&t->followed_table.slots, &t->followed_table.slot_count,
+                 sizeof(*t->followed_table.slots));
+    budget_shrink(b, (void **)&t->threads, &t->thread_cap, t->thread_count, sizeof(*t->threads));
+    budget_shrink(b, (void **)&t->stacks, &t->stack_cap, t->stack_count, sizeof(*t->stacks));
+    budget_shrink_slots(b, &t->stack_table.slots, &t->stack_table.slot_count, t->stack_count);
+    budget_shrink_slots(b, &t->state_table.slots, &t->state_table.slot_count, t->state_count);
+    pthread_mutex_lock(&g->pins_lock);
+    budget_shrink(b, (void **)&t->states, &t->state_cap, t->state_count, sizeof(*t->states));
+    budget_shrink(b, (void **)&t->texts, &t->text_cap, t->text_count, sizeof(*t->texts));
+    pthread_mutex_unlock(&g->pins_lock);
 }
 
 /* Without memory for the move everything stays as it is. */
@@ -117,6 +163,7 @@ void tables_collect(struct grammar *g) {
     uint32_t *stacks = mem_zalloc_array(t->stack_count, sizeof(*stacks));
     uint32_t *exprs = mem_zalloc_array(expr_count(g->exprs), sizeof(*exprs));
     if (threads && stacks && exprs) {
+        note_states(g);
         const uint32_t count = forget_states(g);
         forget_texts(g);
         t->fork_count = 0; /* all rows are gone */
@@ -130,11 +177,13 @@ void tables_collect(struct grammar *g) {
         t->threads = threads;
         threads = old;
         t->thread_count = count;
+        shrink(g);
         tables_index(g);
     }
     mem_free(threads);
     mem_free(stacks);
     mem_free(exprs);
+    t->kept_bytes = g->budget.bytes;
     const size_t most = g->budget.bytes_max, next = g->budget.bytes + most / 8;
     t->collect_at = next > most / 4 * 3 ? next : most / 4 * 3;
 }

@@ -2,7 +2,8 @@
  *
  * For whole digits d1..dk and fraction digits f1..fm, "at least" is: more whole digits; or the same
  * number of them, equal up to place i and larger there; or all equal, and the fraction likewise.
- * Numbers have no leading zeros, so more digits are a larger number.
+ * Numbers have no leading zeros, so more digits are a larger number. Limits allow zeros at the end
+ * of a fraction; decimal_any leaves them out.
  */
 #include "grammar/decimal.h"
 
@@ -12,8 +13,6 @@
 #include <string.h>
 
 #include "base/json.h"
-
-enum { SPELLED_ZEROS = 2 };
 
 static bool store_digits(const char *digits, size_t count, int64_t exponent, struct decimal *out) {
     /* The value is 0.digits times ten to the exponent. */
@@ -88,16 +87,8 @@ static expr_id zeros(struct expr_pool *p, uint32_t min, uint32_t max) {
     return expr_repeat(p, lit(p, "0", 1), min, max);
 }
 
-static expr_id zero_fraction(struct expr_pool *p, uint32_t max) {
-    return expr_repeat(p, expr_concat(p, lit(p, ".", 1), zeros(p, 1, max)), 0, 1);
-}
-
-/* A fraction that ends in at most two zeros, or nothing. */
-static expr_id spelled_fraction(struct expr_pool *p) {
-    expr_id last = expr_concat(p, expr_range(p, '1', '9'), zeros(p, 0, SPELLED_ZEROS));
-    expr_id some = expr_concat(p, digits(p, 0, EXPR_NO_MAX), last);
-    some = expr_or(p, some, zeros(p, 1, SPELLED_ZEROS));
-    return expr_repeat(p, expr_concat(p, lit(p, ".", 1), some), 0, 1);
+static expr_id zero_fraction(struct expr_pool *p) {
+    return expr_repeat(p, expr_concat(p, lit(p, ".", 1), zeros(p, 1, EXPR_NO_MAX)), 0, 1);
 }
 
 /* Digits that are not all zero. */
@@ -129,7 +120,7 @@ static expr_id fraction_above(struct expr_pool *p, const struct decimal *d, bool
 static expr_id fraction_below(struct expr_pool *p, const struct decimal *d, bool exclusive) {
     size_t count = strlen(d->fraction);
     expr_id tail = exclusive ? EXPR_NONE : zeros(p, 0, EXPR_NO_MAX);
-    if (count == 0) return exclusive ? EXPR_NONE : zero_fraction(p, EXPR_NO_MAX);
+    if (count == 0) return exclusive ? EXPR_NONE : zero_fraction(p);
     for (size_t i = count; i > 0; i--) {
         expr_id smaller = beyond(p, d->fraction[i - 1], false, digits(p, 0, EXPR_NO_MAX));
         expr_id equal = expr_concat(p, lit(p, d->fraction + i - 1, 1), tail);
@@ -177,15 +168,11 @@ static expr_id unsigned_any(struct expr_pool *p, expr_id fraction) {
 static expr_id minus(struct expr_pool *p, expr_id e) { return expr_concat(p, lit(p, "-", 1), e); }
 
 expr_id decimal_expr(struct expr_pool *p, const struct decimal *d) {
-    expr_id fraction = zero_fraction(p, SPELLED_ZEROS);
-    if (d->fraction[0]) {
-        expr_id rest = zeros(p, 0, SPELLED_ZEROS);
-        rest = expr_concat(p, lit(p, d->fraction, strlen(d->fraction)), rest);
-        fraction = expr_concat(p, lit(p, ".", 1), rest);
-    }
-    expr_id e = expr_concat(p, lit(p, d->whole, strlen(d->whole)), fraction);
-    if (is_zero(d)) return expr_or(p, e, minus(p, e));
-    return d->negative ? minus(p, e) : e;
+    char text[2 * DECIMAL_DIGITS_MAX + 2];
+    const bool has_sign = d->negative && !is_zero(d);
+    int len = snprintf(text, sizeof(text), "%s%s%s%s", has_sign ? "-" : "", d->whole,
+                       d->fraction[0] ? "." : "", d->fraction);
+    return lit(p, text, (size_t)len);
 }
 
 expr_id decimal_at_least(struct expr_pool *p, const struct decimal *d, bool exclusive) {
@@ -213,19 +200,12 @@ expr_id decimal_multiple(struct expr_pool *p, const struct decimal *d) {
     return expr_or(p, e, minus(p, e));
 }
 
-expr_id decimal_any(struct expr_pool *p, bool only_integers) {
-    expr_id e =
-        unsigned_any(p, only_integers ? zero_fraction(p, SPELLED_ZEROS) : spelled_fraction(p));
-    return expr_or(p, e, minus(p, e));
-}
-
-expr_id decimal_any_exponent(struct expr_pool *p, bool only_integers) {
-    struct byte_set e = {0}, sign = {0};
-    byte_set_add(&e, 'E', 'E');
-    byte_set_add(&e, 'e', 'e');
-    byte_set_add(&sign, '+', '+');
-    if (!only_integers) byte_set_add(&sign, '-', '-');
-    expr_id exponent = expr_concat(p, expr_repeat(p, expr_bytes(p, &sign), 0, 1), digits(p, 1, 2));
-    exponent = expr_repeat(p, expr_concat(p, expr_bytes(p, &e), exponent), 0, 1);
-    return expr_concat(p, decimal_any(p, only_integers), exponent);
+expr_id decimal_any(struct expr_pool *p, bool has_integers, bool has_fractions, uint32_t most) {
+    expr_id zero = lit(p, "0", 1), nine = expr_range(p, '1', '9'), e = EXPR_NONE;
+    expr_id natural = expr_concat(p, nine, digits(p, 0, most - 1));
+    expr_id fraction = expr_concat(p, digits(p, 0, most - 1), nine);
+    fraction = expr_concat(p, expr_or(p, zero, natural), expr_concat(p, lit(p, ".", 1), fraction));
+    if (has_integers) e = expr_or(p, zero, expr_or(p, natural, minus(p, natural)));
+    if (has_fractions) e = expr_or(p, e, expr_or(p, fraction, minus(p, fraction)));
+    return e;
 }

@@ -1,8 +1,9 @@
 /* grammar/decimal.h - decimal numbers as texts, and the texts of numbers within limits.
  *
- * Limits are exact: they are compared digit by digit, never as floating point. A number is spelled
- * without an exponent, and ends in at most two zeros behind the point: a model that writes one zero
- * tends to write another, and nothing else would end that.
+ * Limits are exact: they are compared digit by digit, never as floating point. Each number has one
+ * spelling: no exponent, no zero at the end of a fraction, and an integer has no fraction. So the
+ * complement of a set of numbers is the complement of their spellings, programs that read an
+ * integer find one, and a model cannot write zeros for ever.
  *
  * Thread: the caller's.
  */
@@ -16,7 +17,10 @@
 
 struct json;
 
-enum { DECIMAL_DIGITS_MAX = 400 };
+enum {
+    DECIMAL_DIGITS_MAX = 400,
+    DECIMAL_DIGITS_USUAL = 40, /* every 128-bit integer and the range of a 32-bit float fit */
+};
 
 struct decimal {
     bool negative;
@@ -28,16 +32,14 @@ struct decimal {
 bool decimal_of(const struct json *v, struct decimal *out);
 int decimal_cmp(const struct decimal *a, const struct decimal *b);
 
-/* The spellings of one number: 7, 7.0, 7.00. */
+/* The spelling of one number. */
 expr_id decimal_expr(struct expr_pool *p, const struct decimal *d);
 /* Numbers that are at least (most) `d`; exclusive: more (less) than it. */
 expr_id decimal_at_least(struct expr_pool *p, const struct decimal *d, bool exclusive);
 expr_id decimal_at_most(struct expr_pool *p, const struct decimal *d, bool exclusive);
 /* Multiples of `d`. EXPR_NONE: it is not positive, or its digits are more than 1,000,000. */
 expr_id decimal_multiple(struct expr_pool *p, const struct decimal *d);
-/* Every number without an exponent; only_integers: with nothing but zeros behind the point. */
-expr_id decimal_any(struct expr_pool *p, bool only_integers);
-/* The same, and with exponents of at most two digits; those of integers are not negative. */
-expr_id decimal_any_exponent(struct expr_pool *p, bool only_integers);
+/* Numbers of at most `most` digits before the point and as many behind it. */
+expr_id decimal_any(struct expr_pool *p, bool has_integers, bool has_fractions, uint32_t most);
 
 #endif

@@ -187,11 +187,13 @@ expr_id expr_literal(struct expr_pool *p, struct str text) {
     memcpy(p->bytes + p->byte_count, text.ptr, text.len);
     uint32_t offset = p->byte_count;
     p->byte_count += (uint32_t)text.len;
-    return expr_intern(p, (struct expr){.kind = EX_LITERAL,
-                                        .is_finite = true,
-                                        .a = offset,
-                                        .b = (uint32_t)text.len,
-                                        .height = 1});
+    expr_id e = expr_intern(p, (struct expr){.kind = EX_LITERAL,
+                                             .is_finite = true,
+                                             .a = offset,
+                                             .b = (uint32_t)text.len,
+                                             .height = 1});
+    if (e == EXPR_NONE || p->exprs[e].a != offset) p->byte_count = offset; /* it was known */
+    return e;
 }
 
 static uint16_t height_over(const struct expr_pool *p, expr_id a, expr_id b) {

@@ -33,6 +33,35 @@ static void forget_row(struct expr_pool *p, struct expr *e) {
     e->row = NULL;
 }
 
+/* The texts of literals that matching made move to the front of their part. Literals that overlap
+ * end at the same byte: one is what is left of the other. Without memory they stay. */
+static void move_literals(struct expr_pool *p, uint32_t first) {
+    uint32_t base = 0, end;
+    for (uint32_t i = 0; i < first; i++) {
+        const struct expr *e = &p->exprs[i];
+        if (e->kind == EX_LITERAL && e->a + e->b > base) base = e->a + e->b;
+    }
+    uint32_t *places = mem_zalloc_array((size_t)p->byte_count - base + 1, sizeof(*places));
+    if (!places) return;
+    for (uint32_t i = first; i < p->count; i++) {
+        const struct expr *e = &p->exprs[i];
+        if (e->kind != EX_LITERAL || e->a < base) continue;
+        for (uint32_t k = e->a; k < e->a + e->b && !places[k - base]; k++) places[k - base] = 1;
+    }
+    end = base;
+    for (uint32_t k = base; k < p->byte_count; k++) {
+        if (!places[k - base]) continue;
+        p->bytes[end] = p->bytes[k];
+        places[k - base] = end++;
+    }
+    for (uint32_t i = first; i < p->count; i++) {
+        struct expr *e = &p->exprs[i];
+        if (e->kind == EX_LITERAL && e->a >= base) e->a = places[e->a - base];
+    }
+    p->byte_count = end;
+    mem_free(places);
+}
+
 void expr_pool_collect(struct expr_pool *p, uint32_t first, uint32_t *map) {
     for (uint32_t i = 0; i < p->count; i++) forget_row(p, &p->exprs[i]);
     for (uint32_t i = p->count; i-- > first;)
@@ -53,5 +82,10 @@ void expr_pool_collect(struct expr_pool *p, uint32_t first, uint32_t *map) {
     }
     memset(p->exprs + kept, 0, (p->count - kept) * sizeof(*p->exprs));
     p->count = kept;
+    move_literals(p, first);
+    budget_shrink(p->budget, (void **)&p->exprs, &p->cap, p->count, sizeof(*p->exprs));
+    budget_shrink(p->budget, (void **)&p->lists, &p->list_cap, p->list_count, sizeof(*p->lists));
+    budget_shrink(p->budget, (void **)&p->bytes, &p->byte_cap, p->byte_count, sizeof(*p->bytes));
+    budget_shrink_slots(p->budget, &p->slots, &p->slot_count, p->count);
     expr_index(p);
 }

@@ -22,7 +22,8 @@ static expr_id step_literal(struct expr_pool *p, struct expr e, uint8_t byte) {
                .kind = EX_LITERAL, .is_finite = true, .a = e.a + 1, .b = e.b - 1, .height = 1});
 }
 
-/* Digits before the point, the point, at most `scale` digits that count, then zeros. */
+/* Digits before the point, the point, at most `scale` digits: numbers have no zeros at the end of a
+ * fraction (decimal_any), so more digits cannot be those of a multiple. */
 static expr_id step_multiple(struct expr_pool *p, struct expr e, uint8_t byte) {
     if (byte == '.' && e.d == 0) {
         e.d = 1;
@@ -30,7 +31,7 @@ static expr_id step_multiple(struct expr_pool *p, struct expr e, uint8_t byte) {
     }
     if (byte < '0' || byte > '9') return EXPR_NONE;
     uint32_t digit = byte - '0';
-    if (e.d == 1 + e.c) return digit ? EXPR_NONE : expr_multiple_at(p, e);
+    if (e.d == 1 + e.c) return EXPR_NONE;
     e.b = (uint32_t)(((uint64_t)e.b * 10 + digit) % e.a);
     if (e.d) e.d++;
     return expr_multiple_at(p, e);

@@ -55,6 +55,39 @@
 #define DATE_PART "(?:[0-9]+D|[0-9]+M(?:[0-9]+D)?|[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?)"
 #define POINTER "(?:/(?:[^~/]|~[01])*)*"
 
+/* RFC 3987: the same with these characters. A query also has those for private use. */
+#define UCS                                                                                        \
+    "\u00A0-\uD7FF\uF900-\uFDCF\uFDF0-\uFFEF\U00010000-\U0001FFFD\U00020000-\U0002FFFD"            \
+    "\U00030000-\U0003FFFD\U00040000-\U0004FFFD\U00050000-\U0005FFFD"                              \
+    "\U00060000-\U0006FFFD\U00070000-\U0007FFFD\U00080000-\U0008FFFD"                              \
+    "\U00090000-\U0009FFFD\U000A0000-\U000AFFFD\U000B0000-\U000BFFFD"                              \
+    "\U000C0000-\U000CFFFD\U000D0000-\U000DFFFD\U000E1000-\U000EFFFD"
+#define PRIVATE "\uE000-\uF8FF\U000F0000-\U000FFFFD\U00100000-\U0010FFFD"
+#define IPCHAR "(?:[A-Za-z0-9._~!$&'()*+,;=:@" UCS "-]|" PCT ")"
+#define IUSERINFO "(?:[A-Za-z0-9._~!$&'()*+,;=:" UCS "-]|" PCT ")*"
+#define IREG_NAME "(?:[A-Za-z0-9._~!$&'()*+,;=" UCS "-]|" PCT ")*"
+#define IAUTHORITY                                                                                 \
+    "(?:" IUSERINFO "@)?(?:\\[(?:" IPV6                                                            \
+    "|v[0-9A-Fa-f]+\\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\\]|" IREG_NAME ")(?::[0-9]*)?"
+#define IRI_TAIL "(?:\\?(?:" IPCHAR "|[/?" PRIVATE "])*)?(?:#(?:" IPCHAR "|[/?])*)?"
+#define IRI_PATH                                                                                   \
+    "(?://" IAUTHORITY "(?:/" IPCHAR "*)*|/(?:" IPCHAR "+(?:/" IPCHAR "*)*)?|" IPCHAR              \
+    "+(?:/" IPCHAR "*)*|)"
+#define ISEGMENT_NC "(?:[A-Za-z0-9._~!$&'()*+,;=@" UCS "-]|" PCT ")+"
+#define IRI_RELATIVE                                                                               \
+    "(?://" IAUTHORITY "(?:/" IPCHAR "*)*|/(?:" IPCHAR "+(?:/" IPCHAR "*)*)?|" ISEGMENT_NC         \
+    "(?:/" IPCHAR "*)*|)"
+#define IRI "[A-Za-z][A-Za-z0-9+.-]*:" IRI_PATH IRI_TAIL
+/* RFC 6531, with the domain in its ASCII form, which every domain has. */
+#define IATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~" UCS "-]+"
+#define IDN_EMAIL IATOM "(?:\\." IATOM ")*@" HOSTNAME
+/* RFC 6570 */
+#define VARNAME "(?:[A-Za-z0-9_]|" PCT ")(?:\\.?(?:[A-Za-z0-9_]|" PCT "))*"
+#define VARSPEC VARNAME "(?::[1-9][0-9]{0,3}|\\*)?"
+#define TEMPLATE                                                                                   \
+    "(?:[!#$&(-;=?-\\[\\]_a-z~" UCS PRIVATE "]|" PCT "|\\{[+#./;?&]?" VARSPEC "(?:," VARSPEC       \
+    ")*\\})*"
+
 static const struct {
     const char *name;
     const char *patterns[2]; /* one of them matches; NULL: refused */
@@ -72,11 +105,11 @@ static const struct {
     {"uuid", {"^[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"}},
     {"json-pointer", {"^" POINTER "$"}},
     {"relative-json-pointer", {"^(?:0|[1-9][0-9]*)(?:#|" POINTER ")$"}},
-    {"idn-email", {NULL}},
+    {"iri", {"^" IRI "$"}},
+    {"iri-reference", {"^" IRI "$", "^" IRI_RELATIVE IRI_TAIL "$"}},
+    {"uri-template", {"^" TEMPLATE "$"}},
+    {"idn-email", {"^" IDN_EMAIL "$"}},
     {"idn-hostname", {NULL}},
-    {"iri", {NULL}},
-    {"iri-reference", {NULL}},
-    {"uri-template", {NULL}},
 };
 
 const char *const *format_patterns(struct str name) {

@@ -2,7 +2,9 @@
 #include "grammar/grammar.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
@@ -15,7 +17,6 @@ enum {
     DEFAULT_TIME_US = 2000000,
     DEFAULT_BYTES = 64 << 20,
     DEFAULT_STATES = 1 << 20,
-    MATCH_TICKS_MAX = 1 << 20, /* of one use of a matcher: some tenths of a second */
     CHOICES_MAX = 1000000,
 };
 
@@ -33,11 +34,34 @@ enum status refuse(struct compiler *c, const char *path, const char *fmt, ...) {
 static enum status failure(enum status st, const char *limit, struct err *err) {
     if (st == ST_NOMEM) return err_set(err, ST_NOMEM, "grammar: out of memory");
     if (st == ST_CANCELLED) return err_set(err, ST_CANCELLED, "grammar: cancelled");
+    if (st == ST_UNAVAILABLE)
+        return err_set(
+            err, st,
+            "grammar: the memory for grammars is used up by requests under way; try again "
+            "later, or start the server with a larger --grammar-memory");
     if (st != ST_FULL) return ST_OK;
     return err_set(err, ST_FULL,
                    "grammar: more %s than its budget allows; simplify the schema or grammar, or "
                    "raise the limit",
                    limit);
+}
+
+enum status grammar_failure(const struct grammar *g) {
+    const struct budget *b = &g->budget;
+    bool is_short = b->bytes_max < g->bytes_limit && b->limit && strcmp(b->limit, "bytes") == 0;
+    return b->status == ST_FULL && is_short ? ST_UNAVAILABLE : b->status;
+}
+
+void grammar_charge(struct grammar *g) {
+    struct grammar_account *a = &g->account;
+    const size_t bytes = g->budget.bytes;
+    if (!a->memory) return;
+    const struct grammar_pressure p =
+        grammar_memory_change(a->memory, a->tenant, a->charged, bytes);
+    a->charged = bytes;
+    a->is_high = p.is_high;
+    const size_t own = g->bytes_limit > bytes ? g->bytes_limit - bytes : 0;
+    g->budget.bytes_max = bytes + (p.room < own ? p.room : own);
 }
 
 static struct budget budget_of(const struct grammar_options *o) {
@@ -70,13 +94,25 @@ static enum status compile_kind(struct compiler *c, enum grammar_kind kind, stru
     return refuse(c, "", "unknown kind of grammar");
 }
 
+static void init_locks(struct grammar *g) {
+    pthread_mutexattr_t attr;
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&g->lock, &attr);
+    pthread_mutexattr_destroy(&attr);
+    pthread_mutex_init(&g->pins_lock, NULL);
+}
+
 enum status grammar_compile(struct str source, const struct grammar_options *options,
                             struct grammar **out, struct grammar_refusal *why) {
     *why = (struct grammar_refusal){0};
     struct grammar *g = mem_zalloc(sizeof(*g));
     if (!g) return err_set(&why->err, ST_NOMEM, "grammar: out of memory");
-    pthread_mutex_init(&g->lock, NULL);
+    init_locks(g);
     g->budget = budget_of(options);
+    g->bytes_limit = g->budget.bytes_max;
+    if (options->bytes_room && options->bytes_room < g->bytes_limit)
+        g->budget.bytes_max = options->bytes_room;
     struct compiler c = {.g = g, .whitespace = options->whitespace, .why = why};
     enum status st = ST_OK;
     g->exprs = expr_pool_create(&g->budget);
@@ -90,10 +126,11 @@ enum status grammar_compile(struct str source, const struct grammar_options *opt
         g->budget.status = st; /* of a buffer */
         g->budget.limit = "bytes";
     }
-    if (g->budget.status != ST_OK) st = failure(g->budget.status, g->budget.limit, &why->err);
+    if (g->budget.status != ST_OK) st = failure(grammar_failure(g), g->budget.limit, &why->err);
     g->budget.clock = NULL; /* the time is that of compiling only */
     g->budget.cancelled = NULL;
     g->budget.ticks_max = MATCH_TICKS_MAX;
+    atomic_init(&g->bytes_now, g->budget.bytes);
     if (st == ST_OK)
         *out = g;
     else
@@ -107,6 +144,7 @@ void grammar_destroy(struct grammar *g) {
     rules_deinit(&g->rules);
     expr_pool_destroy(g->exprs);
     pthread_mutex_destroy(&g->lock);
+    pthread_mutex_destroy(&g->pins_lock);
     mem_free(g);
 }
 
@@ -120,23 +158,11 @@ uint32_t grammar_states(struct grammar *g) {
 }
 
 size_t grammar_bytes(struct grammar *g) {
-    pthread_mutex_lock(&g->lock);
-    size_t bytes = g->budget.bytes;
-    pthread_mutex_unlock(&g->lock);
-    return bytes;
+    return atomic_load_explicit(&g->bytes_now, memory_order_relaxed); /* a number by itself */
 }
-
-static const char of_a_token[] = "states, bytes or work for the next token";
 
 enum status matcher_status(const struct matcher *m, struct err *err) {
-    return failure(m->status, of_a_token, err);
-}
-
-enum status grammar_status(struct grammar *g, struct err *err) {
-    pthread_mutex_lock(&g->lock);
-    enum status st = g->failed;
-    pthread_mutex_unlock(&g->lock);
-    return failure(st, of_a_token, err);
+    return failure(m->status, "states, bytes or work for the next token", err);
 }
 
 enum status compile_choice(struct compiler *c, struct str source) {

@@ -46,6 +46,9 @@ struct grammar_options {
     int64_t time_us;     /* of compiling; 0: the default, 2 s                                   */
     size_t bytes_max;    /* of all tables, in use too; 0: the default, 64 MiB                   */
     uint32_t states_max; /* of each automaton; 0: the default */
+    size_t bytes_room;   /* what is left of the memory for all grammars; 0: enough */
+    uint32_t tenant;     /* whose it is: grammar/grammar_cache.h shares it with no other */
+    bool has_others;     /* there are other tenants */
     const struct clock *clock;    /* NULL: the machine's */
     bool (*cancelled)(void *ctx); /* may be NULL; true ends compiling with ST_CANCELLED */
     void *cancelled_ctx;
@@ -57,11 +60,13 @@ enum { GRAMMAR_PATH_BYTES = 256 };
  * sentence. Paths that are longer are cut at their end. */
 struct grammar_refusal {
     char path[GRAMMAR_PATH_BYTES];
+    bool is_share; /* ST_UNAVAILABLE: the tenant's share of the memory is used up, not all of it */
     struct err err;
 };
 
-/* ST_BAD: the source is wrong or cannot be kept exactly; ST_FULL: it passes the budget; `why` says
- * where. A source that no text satisfies compiles; see grammar_is_empty. */
+/* ST_BAD: the source is wrong or cannot be kept exactly; ST_FULL: it passes the budget;
+ * ST_UNAVAILABLE: it passes bytes_room; `why` says where. A source that no text satisfies compiles;
+ * see grammar_is_empty. */
 enum status grammar_compile(struct str source, const struct grammar_options *options,
                             struct grammar **out, struct grammar_refusal *why);
 void grammar_destroy(struct grammar *g); /* NULL is fine */
@@ -70,8 +75,10 @@ bool grammar_is_empty(const struct grammar *g); /* no text satisfies it */
 uint32_t grammar_states(struct grammar *g);
 size_t grammar_bytes(struct grammar *g);
 
-/* A position; a value, 24 bytes. Copies are positions of their own and cost nothing, so a caller
- * that may have to go back keeps one for each token. */
+/* A position. The grammar keeps what the matcher needs to go on from there until the matcher moves
+ * or is released; so it is copied by matcher_copy, not by assignment. A caller that may have to go
+ * back keeps a copy for each token. A grammar that is
+ * destroyed needs no release; one of a cache lives on, and a pin that is left keeps its state. */
 struct matcher {
     struct grammar *grammar;
     uint32_t state;
@@ -80,6 +87,17 @@ struct matcher {
 };
 
 struct matcher matcher_init(struct grammar *g);
+struct matcher matcher_copy(const struct matcher *m); /* a second one at the same place */
+void matcher_release(struct matcher *m);              /* zeroed is fine; leaves it zeroed */
+
+/* Lock the grammar for several calls by this thread. is_quick: do not wait for the lock, and limit
+ * the work of all calls together to about a millisecond. Returns false, without the lock, if
+ * another thread holds it or if tables must be freed first. A call that would exceed the limit
+ * changes nothing; grammar_is_late is then true, and the call may succeed in a hold that is not
+ * quick. */
+bool grammar_hold(struct grammar *g, bool is_quick);
+bool grammar_is_late(const struct grammar *g); /* while it is held */
+void grammar_let_go(struct grammar *g);
 
 /* Advance by `bytes`. False: they cannot follow here; the matcher is unchanged and *accepted, if
  * not NULL, says how many bytes could. After a failure of the budget nothing can follow; see
@@ -100,11 +118,9 @@ size_t matcher_forced(const struct matcher *m, char *out, size_t max);
  * matcher_status. */
 void matcher_mask(struct matcher *m, const struct vocabulary *v, uint64_t *allowed);
 
-/* ST_OK, or why this matcher has failed: ST_FULL or ST_NOMEM, with a sentence. Other matchers of
- * the grammar go on. */
+/* ST_OK, or why this matcher has failed: ST_FULL, ST_NOMEM or ST_UNAVAILABLE, with a sentence.
+ * Other matchers of the grammar go on. */
 enum status matcher_status(const struct matcher *m, struct err *err);
-/* The same of the last matcher of this grammar that has failed. */
-enum status grammar_status(struct grammar *g, struct err *err);
 
 /* The bytes of each token, by id; empty ones are special tokens. The table is copied. */
 enum status vocabulary_create(const struct str *tokens, uint32_t count, struct vocabulary **out);

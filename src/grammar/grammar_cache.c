@@ -1,7 +1,7 @@
 /* grammar/grammar_cache.c - the list of compiled grammars, its lock, and who waits for a compile.
  *
- * The lock of the cache is held for look-ups only, never while a grammar is compiled or freed. It
- * may be held when that of a grammar is taken, not the other way round.
+ * The lock of the cache is held for look-ups only, never while a grammar is compiled or freed, or
+ * while the lock of a grammar is waited for: a mask may hold that one for long.
  */
 #include "grammar/grammar_cache.h"
 
@@ -15,7 +15,13 @@
 #include "base/siphash.h"
 #include "grammar/grammar_int.h"
 
-enum { DEFAULT_BYTES = 256 << 20, ENTRIES_MAX = 4096, WAIT_NS = 20000000, SECOND_NS = 1000000000 };
+enum {
+    DEFAULT_KEPT = 256 << 20,
+    DEFAULT_USED = 512 << 20,
+    ENTRIES_MAX = 4096,
+    WAIT_NS = 20000000,
+    SECOND_NS = 1000000000,
+};
 
 enum entry_state { ENTRY_COMPILING, ENTRY_READY, ENTRY_FAILED };
 
@@ -36,16 +42,16 @@ struct grammar_entry {
     enum status status; /* ENTRY_FAILED */
     struct grammar_refusal why;
     struct grammar *grammar; /* ENTRY_READY */
-    uint64_t *leases;        /* numbers of those that are out, oldest first */
-    uint32_t lease_count, lease_cap;
-    size_t bytes; /* as they are counted in the cache */
+    uint32_t lease_count;    /* not 0: the grammar is charged to its tenant */
+    size_t bytes;            /* as they are counted in the cache */
 };
 
 struct grammar_cache {
     pthread_mutex_t lock;
     pthread_cond_t compiled; /* some entry is no longer compiling */
     struct list entries;
-    size_t bytes_max, bytes;
+    size_t kept_max, bytes;
+    struct grammar_memory *memory; /* of those in use */
     uint32_t lease_count;
     uint64_t takes, compiles;
 };
@@ -58,10 +64,14 @@ static void init_cond(pthread_cond_t *cond) {
     pthread_condattr_destroy(&attr);
 }
 
-enum status grammar_cache_create(size_t bytes_max, struct grammar_cache **out) {
+enum status grammar_cache_create(size_t used_max, size_t kept_max, struct grammar_cache **out) {
     struct grammar_cache *c = mem_zalloc(sizeof(*c));
     if (!c) return ST_NOMEM;
-    c->bytes_max = bytes_max ? bytes_max : DEFAULT_BYTES;
+    if (grammar_memory_create(used_max ? used_max : DEFAULT_USED, &c->memory) != ST_OK) {
+        mem_free(c);
+        return ST_NOMEM;
+    }
+    c->kept_max = kept_max ? kept_max : DEFAULT_KEPT;
     pthread_mutex_init(&c->lock, NULL);
     init_cond(&c->compiled);
     *out = c;
@@ -70,7 +80,6 @@ enum status grammar_cache_create(size_t bytes_max, struct grammar_cache **out) {
 
 static void entry_free(struct grammar_entry *e) {
     grammar_destroy(e->grammar);
-    mem_free(e->leases);
     mem_free(e);
 }
 
@@ -81,7 +90,7 @@ static bool same_key(const struct entry_key *a, const struct entry_key *b) {
     return a->hash.low == b->hash.low && a->hash.high == b->hash.high && x->kind == y->kind &&
            x->whitespace == y->whitespace && x->time_us == y->time_us &&
            x->bytes_max == y->bytes_max && x->states_max == y->states_max &&
-           a->vocabulary == b->vocabulary && str_eq(a->source, b->source);
+           x->tenant == y->tenant && a->vocabulary == b->vocabulary && str_eq(a->source, b->source);
 }
 
 static struct grammar_entry *find(struct grammar_cache *c, const struct entry_key *key) {
@@ -128,7 +137,7 @@ static struct list take_surplus(struct grammar_cache *c) {
     for (struct list_link *l = c->entries.first; l; l = next) {
         struct grammar_entry *e = LIST_ITEM(l, struct grammar_entry, in_entries);
         next = l->next;
-        if (c->bytes <= c->bytes_max && c->entries.count <= ENTRIES_MAX) break;
+        if (c->bytes <= c->kept_max && c->entries.count <= ENTRIES_MAX) break;
         if (!is_unused(e)) continue;
         take_out(c, e);
         list_push_last(&surplus, &e->in_entries);
@@ -149,6 +158,7 @@ void grammar_cache_destroy(struct grammar_cache *c) {
     CHECK(c->lease_count == 0);
     for (struct list_link *l; (l = list_pop_first(&c->entries)) != NULL;)
         entry_free(LIST_ITEM(l, struct grammar_entry, in_entries));
+    grammar_memory_destroy(c->memory);
     pthread_cond_destroy(&c->compiled);
     pthread_mutex_destroy(&c->lock);
     mem_free(c);
@@ -156,43 +166,58 @@ void grammar_cache_destroy(struct grammar_cache *c) {
 
 /* --- leases ------------------------------------------------------------------------------- */
 
-/* Tells the grammar which states it has to keep. */
-static void set_oldest(struct grammar_entry *e) {
-    pthread_mutex_lock(&e->grammar->lock);
-    e->grammar->lease_oldest = e->lease_count ? e->leases[0] : UINT64_MAX;
-    pthread_mutex_unlock(&e->grammar->lock);
+static enum status refuse_for_memory(struct grammar_cache *c, const struct grammar_tenant *t,
+                                     struct grammar_refusal *why) {
+    grammar_memory_room(c->memory, t, &why->is_share);
+    if (why->is_share)
+        return err_set(
+            &why->err, ST_UNAVAILABLE,
+            "grammar: the grammars of this API key's requests under way use up its share "
+            "of the memory for grammars; try again later");
+    return err_set(&why->err, ST_UNAVAILABLE,
+                   "grammar: the memory for grammars is used up by requests under way; try again "
+                   "later, or start the server with a larger --grammar-memory");
 }
 
-static enum status lease(struct grammar_cache *c, struct grammar_entry *e,
-                         struct grammar_lease *out) {
-    if (e->lease_count == e->lease_cap) {
-        uint32_t cap = e->lease_cap ? e->lease_cap * 2 : 8;
-        uint64_t *grown = mem_realloc(e->leases, cap * sizeof(*grown));
-        if (!grown) return ST_NOMEM;
-        e->leases = grown;
-        e->lease_cap = cap;
+/* The first lease of a grammar: no thread uses it yet. `exists`: it was compiled for this one. */
+static enum status begin_use(struct grammar_cache *c, struct grammar_entry *e, bool exists,
+                             const struct grammar_options *o, struct grammar_refusal *why) {
+    const size_t bytes = grammar_bytes(e->grammar);
+    struct grammar_tenant *t = grammar_memory_enter(c->memory, o->tenant, o->has_others);
+    if (!t) return err_set(&why->err, ST_NOMEM, "grammar: out of memory");
+    if (!exists && !grammar_memory_take(c->memory, t, bytes)) {
+        refuse_for_memory(c, t, why);
+        grammar_memory_leave(c->memory, t);
+        return ST_UNAVAILABLE;
     }
-    pthread_mutex_lock(&e->grammar->lock);
-    uint64_t number = ++e->grammar->lease_last;
-    pthread_mutex_unlock(&e->grammar->lock);
-    e->leases[e->lease_count++] = number;
-    set_oldest(e);
+    e->grammar->account =
+        (struct grammar_account){.memory = c->memory, .tenant = t, .charged = exists ? 0 : bytes};
+    grammar_charge(e->grammar);
+    return ST_OK;
+}
+
+/* The last lease was given back: no thread uses it any more. */
+static void end_use(struct grammar_cache *c, struct grammar_entry *e) {
+    struct grammar *g = e->grammar;
+    grammar_memory_change(c->memory, g->account.tenant, g->account.charged, 0);
+    grammar_memory_leave(c->memory, g->account.tenant);
+    g->account = (struct grammar_account){.memory = NULL};
+    g->budget.bytes_max = g->bytes_limit;
+}
+
+static struct grammar_lease lease(struct grammar_cache *c, struct grammar_entry *e) {
+    e->lease_count++;
     c->lease_count++;
     count_bytes(c, e);
-    *out = (struct grammar_lease){e->grammar, e, number};
-    return ST_OK;
+    return (struct grammar_lease){e->grammar, e};
 }
 
 void grammar_cache_give(struct grammar_cache *c, struct grammar_lease *lease) {
     struct grammar_entry *e = lease->entry;
     if (!e) return;
     pthread_mutex_lock(&c->lock);
-    uint32_t at = 0;
-    while (at < e->lease_count && e->leases[at] != lease->number) at++;
-    CHECK(at < e->lease_count);
-    e->lease_count--;
-    memmove(e->leases + at, e->leases + at + 1, (e->lease_count - at) * sizeof(*e->leases));
-    set_oldest(e);
+    CHECK(e->lease_count > 0);
+    if (--e->lease_count == 0) end_use(c, e);
     c->lease_count--;
     count_bytes(c, e);
     *lease = (struct grammar_lease){0};
@@ -217,24 +242,38 @@ static bool nobody_waits(void *ctx) {
     return alone;
 }
 
+/* Compiles within what the tenant has left of the memory. */
+static enum status compile_within(struct grammar_cache *c, struct grammar_entry *e,
+                                  const struct grammar_options *options, struct grammar **out,
+                                  struct grammar_refusal *why) {
+    struct leader leader = {c, e, options};
+    struct grammar_options own = *options;
+    struct grammar_tenant *t =
+        grammar_memory_enter(c->memory, options->tenant, options->has_others);
+    if (!t) return err_set(&why->err, ST_NOMEM, "grammar: out of memory");
+    const uint64_t room = grammar_memory_room(c->memory, t, NULL);
+    own.cancelled = nobody_waits;
+    own.cancelled_ctx = &leader;
+    own.bytes_room = room > 0 ? room : 1;
+    enum status st = grammar_compile(e->key.source, &own, out, why);
+    if (st == ST_UNAVAILABLE) refuse_for_memory(c, t, why);
+    grammar_memory_leave(c->memory, t);
+    return st;
+}
+
 /* Called with the lock, which is open while it compiles. */
 static void compile(struct grammar_cache *c, struct grammar_entry *e,
                     const struct grammar_options *options) {
-    struct leader leader = {c, e, options};
-    struct grammar_options own = *options;
-    own.cancelled = nobody_waits;
-    own.cancelled_ctx = &leader;
+    struct grammar *g = NULL;
+    struct grammar_refusal why = {0};
     c->compiles++;
     unlock(c);
-    struct grammar *g = NULL;
-    struct grammar_refusal why;
-    enum status st = grammar_compile(e->key.source, &own, &g, &why);
+    enum status st = compile_within(c, e, options, &g, &why);
     pthread_mutex_lock(&c->lock);
     e->state = st == ST_OK ? ENTRY_READY : ENTRY_FAILED;
     e->status = st;
     e->grammar = g;
     e->why = why;
-    if (g) g->lease_oldest = UINT64_MAX; /* no other thread knows it yet */
     count_bytes(c, e);
     if (st != ST_OK && st != ST_BAD) take_out(c, e); /* another attempt may succeed */
     pthread_cond_broadcast(&c->compiled);
@@ -263,17 +302,18 @@ static void touch(struct grammar_cache *c, struct grammar_entry *e) {
     list_push_last(&c->entries, &e->in_entries);
 }
 
-/* What the request of an entry that is no longer compiling gets. */
-static enum status answer(struct grammar_cache *c, struct grammar_entry *e,
-                          struct grammar_lease *out, struct grammar_refusal *why) {
+/* What the request of an entry that is no longer compiling gets; `options` are the request's. */
+static enum status answer(struct grammar_cache *c, struct grammar_entry *e, bool is_leader,
+                          const struct grammar_options *options, struct grammar_lease *out,
+                          struct grammar_refusal *why) {
     touch(c, e);
     if (e->state == ENTRY_FAILED) {
         *why = e->why;
         return e->status;
     }
-    enum status st = lease(c, e, out);
-    if (st != ST_OK) err_set(&why->err, st, "grammar: out of memory");
-    return st;
+    if (e->lease_count == 0) TRY(begin_use(c, e, is_leader, options, why));
+    *out = lease(c, e);
+    return ST_OK;
 }
 
 /* One look at the entry of the key, with the lock. False: another request has cancelled the
@@ -290,7 +330,7 @@ static bool ask(struct grammar_cache *c, const struct entry_key *key, struct gra
     e->callers++;
     if (is_leader) compile(c, e, &key->options);
     bool has_waited = is_leader || wait_for(c, e, &key->options);
-    *st = has_waited ? answer(c, e, out, why)
+    *st = has_waited ? answer(c, e, is_leader, &key->options, out, why)
                      : err_set(&why->err, ST_CANCELLED, "grammar: cancelled");
     bool is_done = !has_waited || is_leader || *st != ST_CANCELLED;
     e->callers--;
@@ -324,6 +364,7 @@ struct grammar_cache_counts grammar_cache_count(struct grammar_cache *c) {
     struct grammar_cache_counts counts = {.entries = c->entries.count,
                                           .leases = c->lease_count,
                                           .bytes = c->bytes,
+                                          .used_bytes = grammar_memory_used(c->memory),
                                           .takes = c->takes,
                                           .compiles = c->compiles};
     pthread_mutex_unlock(&c->lock);
@@ -336,7 +377,6 @@ static void verify_entry(const struct grammar_entry *e) {
     CHECK(e->state != ENTRY_COMPILING || e->callers > 0);
     CHECK(e->state != ENTRY_FAILED || e->status == ST_BAD);
     CHECK(e->lease_count == 0 || e->state == ENTRY_READY);
-    for (uint32_t i = 1; i < e->lease_count; i++) CHECK(e->leases[i - 1] < e->leases[i]);
 }
 
 void grammar_cache_verify(struct grammar_cache *c) {
@@ -354,6 +394,6 @@ void grammar_cache_verify(struct grammar_cache *c) {
     }
     CHECK(bytes == c->bytes);
     CHECK(leases == c->lease_count);
-    CHECK(unused == 0 || bytes <= c->bytes_max);
+    CHECK(unused == 0 || bytes <= c->kept_max);
     pthread_mutex_unlock(&c->lock);
 }

@@ -7,6 +7,7 @@
 #include "grammar/budget.h"
 #include "grammar/expr.h"
 #include "grammar/grammar.h"
+#include "grammar/grammar_memory.h"
 #include "grammar/rules.h"
 
 /* One way to go on: the rest of an expression, then what the stack says. */
@@ -38,14 +39,14 @@ struct state {
     uint32_t start, count;    /* in `threads`, sorted; of a free one `start` is the next free one */
     bool complete;            /* the text may end here */
     bool is_free;             /* the number is not in use */
-    bool held;                /* a matcher of lease `held_at` or an earlier one may be here */
     bool has_room, has_words; /* `room` and `words` are known */
     uint8_t words;            /* 1 + the largest class of words that may follow; 0: none */
     bool records;             /* some thread does */
     uint16_t room;            /* every plain text of so many characters may follow */
-    uint64_t held_at;
-    uint32_t *row;  /* the state after each byte; NULL before it is asked for */
-    uint64_t *mask; /* of mask_vocabulary, or NULL */
+    uint32_t pins;            /* matchers that are here; under pins_lock */
+    bool is_needed;           /* while tables are collected */
+    uint32_t *row;            /* the state after each byte; NULL before it is asked for */
+    uint64_t *mask;           /* of mask_vocabulary, or NULL */
 };
 
 /* The successor where an item of STACK_ITEM ends, by whether the array has an equal one. A row has
@@ -60,7 +61,7 @@ struct text_node {
     uint32_t before; /* 0: none; of a free one, the next free one */
     uint8_t byte;
     bool is_free, is_needed;
-    uint64_t held_at;
+    uint32_t pins; /* matchers that have read this text and nothing behind it; under pins_lock */
 };
 
 /* A hash table of numbers that are stored elsewhere: 1 + number, 0 free. */
@@ -95,14 +96,32 @@ struct tables {
     bool complete;
     const struct vocabulary *mask_vocabulary;
     size_t mask_bytes; /* of all remembered masks */
+    size_t kept_bytes; /* of the budget, after the last time that states were forgotten */
     size_t collect_at; /* bytes of the budget from which states are forgotten */
 };
 
+/* Where the grammar is charged while requests use it (grammar/grammar_memory.h). */
+struct grammar_account {
+    struct grammar_memory *memory; /* NULL: nowhere */
+    struct grammar_tenant *tenant;
+    size_t charged;
+    bool is_high; /* as struct grammar_pressure */
+};
+
+/* Units of work: of one use of a matcher, some tenths of a second; of a quick hold, about a
+ * millisecond. */
+enum { MATCH_TICKS_MAX = 1 << 20, QUICK_TICKS_MAX = 1 << 12 };
+
 struct grammar {
-    pthread_mutex_t lock; /* of everything that changes after compiling */
+    /* `lock` (recursive) protects everything that changes after compiling, except the pins.
+     * `pins_lock` protects the pins, and must also be held while the arrays that contain them are
+     * reallocated. It is held for a few instructions only, with or without `lock`. */
+    pthread_mutex_t lock, pins_lock;
+    bool is_quick, is_late; /* of the thread that has it; see grammar_hold */
     struct budget budget;
-    enum status failed;                /* of the last matcher that has failed */
-    uint64_t lease_last, lease_oldest; /* of those that use it; see grammar_cache.c */
+    size_t bytes_limit; /* its own; budget.bytes_max is less if little memory is left for all */
+    struct grammar_account account;
+    _Atomic size_t bytes_now; /* budget.bytes as of the last use, to be read without the lock */
     struct expr_pool *exprs;
     struct rules rules;
     rule_id root;
@@ -146,11 +165,14 @@ bool unique_end(struct grammar *g, uint32_t stack, uint32_t *below);
 /* The expression of an item that begins, without the items that the array has. */
 expr_id unique_rest(struct grammar *g, expr_id e, uint32_t stack);
 
+/* Charge the account, and see how much the budget may take. */
+void grammar_charge(struct grammar *g);
+/* The status of the failed budget: ST_UNAVAILABLE if the memory of all grammars was the limit. */
+enum status grammar_failure(const struct grammar *g);
+
 /* Make the first state; afterwards the tables grow by themselves. */
 void tables_start(struct grammar *g);
 void tables_deinit(struct tables *t);
-/* A matcher is in this state: it is kept while a lease of now lasts. */
-void state_hold(struct grammar *g, uint32_t state);
 /* Forget rows, masks, and the states, stacks and expressions that no matcher can need. Numbers of
  * the states that are kept do not change. */
 void tables_collect(struct grammar *g);

@@ -5,6 +5,7 @@
  * is remembered with its state. When the tables have grown to most of the budget, everything that
  * no matcher needs is forgotten (grammar/collect.c).
  */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -14,28 +15,97 @@
 #include "grammar/grammar_int.h"
 #include "grammar/vocabulary.h"
 
-enum { TEXT_BYTES_MAX = 4 << 20 }; /* of an array with uniqueItems */
+enum {
+    TEXT_BYTES_MAX = 4 << 20, /* of an array with uniqueItems */
+    TEXT_BYTES_A_TICK = 64,   /* that are copied with one unit of work */
+    HIGH_BYTES = 1 << 20,     /* that tables grow by if little memory is left for all grammars */
+};
 
 struct matcher matcher_init(struct grammar *g) {
     return (struct matcher){.grammar = g, .state = g->first};
+}
+
+static bool wants_collect(const struct grammar *g) {
+    const struct tables *t = &g->tables;
+    return g->budget.bytes > t->collect_at || t->mask_bytes > g->budget.bytes_max / 2 ||
+           (g->account.is_high && g->budget.bytes > t->kept_bytes + HIGH_BYTES);
 }
 
 /* Every use of a matcher lies between begin and end. */
 static struct grammar *begin(const struct matcher *m) {
     struct grammar *g = m->grammar;
     pthread_mutex_lock(&g->lock);
+    if (g->is_quick) return g; /* the uses of a quick hold have one limit of work */
     g->budget.ticks = 0;
-    const struct tables *t = &g->tables;
-    if (g->budget.bytes > t->collect_at || t->mask_bytes > g->budget.bytes_max / 2)
-        tables_collect(g);
+    if (wants_collect(g)) tables_collect(g);
     return g;
 }
 
-static void end(struct grammar *g) { pthread_mutex_unlock(&g->lock); }
+static void end(struct grammar *g) {
+    if (g->budget.bytes != atomic_load_explicit(&g->bytes_now, memory_order_relaxed)) {
+        atomic_store_explicit(&g->bytes_now, g->budget.bytes, memory_order_relaxed);
+        grammar_charge(g);
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+bool grammar_hold(struct grammar *g, bool is_quick) {
+    if (!is_quick) return pthread_mutex_lock(&g->lock) == 0;
+    if (pthread_mutex_trylock(&g->lock) != 0) return false;
+    if (wants_collect(g)) {
+        pthread_mutex_unlock(&g->lock);
+        return false;
+    }
+    g->is_quick = true;
+    g->budget.ticks = 0;
+    g->budget.ticks_max = QUICK_TICKS_MAX;
+    return true;
+}
+
+bool grammar_is_late(const struct grammar *g) { return g->is_late; }
+
+void grammar_let_go(struct grammar *g) {
+    g->is_quick = g->is_late = false;
+    g->budget.ticks_max = MATCH_TICKS_MAX;
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* The first state, the dead one and the empty text are always kept. */
+static bool needs_pin(const struct matcher *m) {
+    return m->state != 0 && m->state != m->grammar->first;
+}
+
+static void pin(const struct matcher *m) {
+    struct tables *t = &m->grammar->tables;
+    if (needs_pin(m)) t->states[m->state].pins++;
+    if (m->text) t->texts[m->text].pins++;
+}
+
+static void unpin(const struct matcher *m) {
+    struct tables *t = &m->grammar->tables;
+    if (needs_pin(m)) CHECK(t->states[m->state].pins-- > 0);
+    if (m->text) CHECK(t->texts[m->text].pins-- > 0);
+}
+
+struct matcher matcher_copy(const struct matcher *m) {
+    pthread_mutex_lock(&m->grammar->pins_lock);
+    pin(m);
+    pthread_mutex_unlock(&m->grammar->pins_lock);
+    return *m;
+}
+
+void matcher_release(struct matcher *m) {
+    struct grammar *g = m->grammar;
+    if (!g) return;
+    pthread_mutex_lock(&g->pins_lock);
+    unpin(m);
+    pthread_mutex_unlock(&g->pins_lock);
+    *m = (struct matcher){0};
+}
 
 /* The budget has failed: forget what can be forgotten. True: try once more. */
 static bool make_room(struct grammar *g) {
-    if (g->budget.status != ST_FULL) return false;
+    if (g->budget.status != ST_FULL || g->is_quick) return false;
     g->budget.status = ST_OK;
     tables_collect(g);
     return g->budget.status == ST_OK;
@@ -43,7 +113,10 @@ static bool make_room(struct grammar *g) {
 
 /* It has failed again: that is the matcher's fault, and the others go on. */
 static void give_up(struct grammar *g, struct matcher *m) {
-    g->failed = m->status = g->budget.status;
+    if (g->is_quick && g->budget.status == ST_FULL)
+        g->is_late = true;
+    else
+        m->status = grammar_failure(g);
     g->budget.status = ST_OK;
 }
 
@@ -71,7 +144,8 @@ static void reading_start(const struct grammar *g, const struct matcher *m, stru
 /* The state after a byte, by what the row says: 0: it cannot follow. */
 static uint32_t reading_step(struct grammar *g, struct reading *r, uint32_t next, uint8_t byte) {
     if (r->text.len) buf_put_char(&r->text, (char)byte);
-    if (next & STATE_FORK) {
+    if (next & STATE_FORK) { /* the array is read from its start */
+        if (!budget_ticks(&g->budget, (uint32_t)r->text.len)) return 0;
         const struct fork f = g->tables.forks[next & ~STATE_FORK];
         next = unique_is_new(g, buf_str(&r->text)) ? f.if_new : f.if_equal;
     }
@@ -80,6 +154,15 @@ static uint32_t reading_step(struct grammar *g, struct reading *r, uint32_t next
     r->kept_len = 0;
     if (g->tables.states[next].records) buf_put_char(&r->text, (char)byte);
     return next;
+}
+
+static bool has_text_room(struct grammar *g) {
+    struct tables *t = &g->tables;
+    pthread_mutex_lock(&g->pins_lock);
+    bool has_room = budget_grow(&g->budget, (void **)&t->texts, &t->text_cap, t->text_count + 1,
+                                sizeof(*t->texts));
+    pthread_mutex_unlock(&g->pins_lock);
+    return has_room;
 }
 
 /* Keeps what was read; returns its number. */
@@ -91,13 +174,11 @@ static uint32_t reading_keep(struct grammar *g, struct reading *r) {
         uint32_t node = t->text_free;
         if (node)
             t->text_free = t->texts[node].before;
-        else if (budget_grow(&g->budget, (void **)&t->texts, &t->text_cap, t->text_count + 1,
-                             sizeof(*t->texts)))
+        else if (has_text_room(g))
             node = t->text_count++;
         else
             break;
-        t->texts[node] = (struct text_node){
-            .before = before, .byte = (uint8_t)r->text.ptr[i], .held_at = g->lease_last};
+        t->texts[node] = (struct text_node){.before = before, .byte = (uint8_t)r->text.ptr[i]};
         before = node;
     }
     return before;
@@ -110,6 +191,7 @@ static size_t advance(struct grammar *g, const struct matcher *m, struct str byt
     size_t i = 0;
     *to = *m;
     reading_start(g, m, &r);
+    budget_ticks(&g->budget, (uint32_t)(r.text.len / TEXT_BYTES_A_TICK));
     for (; i < bytes.len; i++) {
         const uint32_t *row = state_row(g, to->state);
         const uint8_t byte = (uint8_t)bytes.ptr[i];
@@ -129,14 +211,18 @@ bool matcher_accept(struct matcher *m, struct str bytes, size_t *accepted) {
     struct matcher to;
     size_t count = advance(g, m, bytes, &to);
     if (g->budget.status != ST_OK && make_room(g)) count = advance(g, m, bytes, &to);
-    if (g->budget.status != ST_OK) {
+    bool has_failed = g->budget.status != ST_OK;
+    if (has_failed) {
         give_up(g, m);
         count = 0;
     }
-    bool fits = count == bytes.len && m->status == ST_OK;
+    bool fits = !has_failed && count == bytes.len && m->status == ST_OK;
     if (fits) {
+        pthread_mutex_lock(&g->pins_lock);
+        pin(&to);
+        unpin(m);
+        pthread_mutex_unlock(&g->pins_lock);
         *m = to;
-        state_hold(g, to.state);
     }
     end(g);
     if (accepted) *accepted = count;
@@ -248,9 +334,7 @@ static uint32_t decide(struct grammar *g, struct walk *w, uint32_t depth, uint32
     for (uint32_t d = 0; d < depth; d++)
         if (r.text.len || g->tables.states[w->states[d + 1]].records)
             reading_step(g, &r, w->states[d + 1], (uint8_t)w->path[d]);
-    /* A token may end many items; each time the array is read from its start. */
-    uint32_t next = 0;
-    if (budget_ticks(&g->budget, (uint32_t)r.text.len)) next = reading_step(g, &r, fork, byte);
+    const uint32_t next = reading_step(g, &r, fork, byte);
     buf_deinit(&r.text);
     return next;
 }

@@ -6,7 +6,8 @@
  *     (nothing | quote chars) expression (nothing | chars quote), among all JSON strings.
  *
  * An expression that passes two ^ or two $ one behind the other is refused: each would want the
- * one quote.
+ * one quote. Only a ^ before a part that begins with one, and a $ behind one that ends so, are left
+ * out.
  *
  * Look-ahead outside of groups is an intersection: what follows, up to the end of the text, is also
  * of another expression, or not of it.
@@ -16,6 +17,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "grammar/properties.h"
 
 enum { DEPTH_MAX = 100, REPEAT_MAX = 100000, ITEMS_MAX = 64, LOOKS_MAX = 8 };
 
@@ -96,7 +98,7 @@ static bool class_of_letter(int letter, struct code_set *s) {
     } blanks[] = {{9, 13},          {32, 32},         {0xA0, 0xA0},     {0x1680, 0x1680},
                   {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
                   {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
-    *s = (struct code_set){0};
+    code_set_clear(s);
     switch (letter | 32) {
     case 'd':
         code_set_add(s, '0', '9');
@@ -150,6 +152,21 @@ static enum status take_letter_escape(struct reader *r, int c, uint32_t *code) {
     }
 }
 
+/* Behind a backslash: "p{name}" or "P{name}". */
+static enum status take_property(struct reader *r, struct code_set *out) {
+    const bool negated = peek(r, 0) == 'P';
+    const size_t start = r->at + 2;
+    if (peek(r, 1) != '{') return bad(r, "expected \\p{...}");
+    size_t end = start;
+    while (end < r->source.len && r->source.ptr[end] != '}') end++;
+    const struct str name = {r->source.ptr + start, end - start};
+    if (end == r->source.len || !property_chars(name, out))
+        return bad(r, "this \\p{...} is not known; general categories are");
+    r->at = end + 1;
+    if (negated) code_set_negate(out);
+    return ST_OK;
+}
+
 /* Behind a backslash: one character or a class. */
 static enum status take_escape(struct reader *r, bool in_class, struct code_set *out) {
     int c = peek(r, 0);
@@ -161,7 +178,7 @@ static enum status take_escape(struct reader *r, bool in_class, struct code_set 
     }
     if (c >= '1' && c <= '9') return bad(r, "back-references are not supported");
     if (!in_class && (c == 'b' || c == 'B')) return bad(r, "word boundaries are not supported");
-    if ((c | 32) == 'p') return bad(r, "\\p{...} is not supported; list the characters");
+    if ((c | 32) == 'p') return take_property(r, out);
     size_t len = utf8_decode(str_skip(r->source, r->at), &code);
     r->at += len;
     if (c == 'b')
@@ -172,7 +189,7 @@ static enum status take_escape(struct reader *r, bool in_class, struct code_set 
         TRY(take_letter_escape(r, c, &code));
     else if (utf8_is_bad(code))
         return bad(r, "bad UTF-8");
-    *out = (struct code_set){0};
+    code_set_clear(out);
     code_set_add(out, code, code);
     return ST_OK;
 }
@@ -184,7 +201,7 @@ static enum status take_class_item(struct reader *r, struct code_set *out) {
     size_t len = utf8_decode(str_skip(r->source, r->at), &code);
     if (utf8_is_bad(code)) return bad(r, "bad UTF-8");
     r->at += len;
-    *out = (struct code_set){0};
+    code_set_clear(out);
     code_set_add(out, code, code);
     return ST_OK;
 }
@@ -196,7 +213,7 @@ static bool is_single(const struct code_set *s) {
 static enum status take_class(struct reader *r, struct code_set *out) {
     bool negated = take(r, "^");
     struct code_set item, last;
-    *out = (struct code_set){0};
+    code_set_clear(out);
     while (peek(r, 0) != ']') {
         if (peek(r, 0) < 0) return bad(r, "a bracket is not closed");
         TRY(take_class_item(r, &item));
@@ -261,8 +278,9 @@ static enum status take_anchor(struct reader *r, bool at_start, struct part *out
 }
 
 static enum status take_atom(struct reader *r, bool at_start, struct part *out) {
-    struct code_set s = {0};
+    struct code_set s;
     int c = peek(r, 0);
+    code_set_clear(&s);
     if (c == '^' || c == '$') return take_anchor(r, at_start, out);
     if (take(r, "(")) return take_group(r, at_start, out);
     if (c == '*' || c == '+' || c == '?') return bad(r, "nothing to repeat");
@@ -397,18 +415,26 @@ static enum status join_looks(struct reader *r, const expr_id *items, uint32_t c
 static enum status take_sequence(struct reader *r, bool at_start, struct part *out) {
     expr_id items[ITEMS_MAX];
     uint32_t count = 0;
+    bool is_only_begin = false;
     struct looks looks = {.count = 0};
     *out = (struct part){.expr = EXPR_EMPTY};
-    for (bool first = true;; first = false) {
+    while (true) {
         struct part item;
         TRY(take_looks(r, at_start && out->has_begin, count, &looks));
         if (peek(r, 0) < 0 || peek(r, 0) == '|' || peek(r, 0) == ')') break;
         if (expr_has_failed(r->pool)) return bad(r, "past the budget");
         size_t from = r->at;
         TRY(take_repeated(r, at_start, &item));
+        const bool is_anchor = r->at == from + 1 && strchr("^$", r->source.ptr[from]);
+        if (is_anchor && item.has_end && out->is_end) continue;   /* "(a$|b$)$" */
+        if (is_only_begin && item.is_begin && looks.count == 0) { /* "^(^a|^b)" */
+            count = 0;
+            out->has_begin = false;
+        }
+        is_only_begin = is_anchor && item.has_begin && count == 0;
         TRY(append(r, out, item));
         if (looks.count && item.has_begin) return bad(r, "^ behind look-ahead is not supported");
-        if (first) out->is_begin = item.is_begin;
+        if (count == 0) out->is_begin = item.is_begin;
         out->is_end = item.is_end;
         if (r->source.ptr[from] != '^') at_start = false;
         items[count++] = item.expr;

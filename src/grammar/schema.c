@@ -200,18 +200,21 @@ static bool add_branches(struct schema *s, const struct json *schema, struct con
     if (json_get(schema, "oneOf") &&
         !conjunction_add(s, out, (struct term){schema, TERM_ONE_OF, 0}))
         return false;
-    if (json_get(schema, "not") &&
-        !conjunction_add(s, out, (struct term){json_get(schema, "not"), TERM_NOT, 0}))
-        return false;
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct json *fails = json_get(schema, i ? "\x01not" : "not");
+        if (fails && !conjunction_add(s, out, (struct term){fails, TERM_NOT, i})) return false;
+    }
     bool has_if = json_get(schema, "if") && (json_get(schema, "then") || json_get(schema, "else"));
     if (has_if && !conjunction_add(s, out, (struct term){schema, TERM_IF, 0})) return false;
     return add_dependents(s, schema, out);
 }
 
-/* Schemas that wait to be expanded, and those that were. */
+/* Schemas that were expanded, and those that wait. What a schema refers to comes right behind it,
+ * because the order of the terms is the order of properties. */
 struct expansion {
     const struct json *list[EXPAND_MAX];
     uint32_t count;
+    uint32_t next; /* where the next one is put */
 };
 
 static enum status put_schema(struct schema *s, struct expansion *e, const struct json *schema) {
@@ -219,7 +222,9 @@ static enum status put_schema(struct schema *s, struct expansion *e, const struc
         if (e->list[i] == schema) return ST_OK;
     if (e->count == EXPAND_MAX)
         return schema_refuse(s, schema, "more than %d schemas apply to one value", EXPAND_MAX);
-    e->list[e->count++] = schema;
+    for (uint32_t i = e->count; i > e->next; i--) e->list[i] = e->list[i - 1];
+    e->list[e->next++] = schema;
+    e->count++;
     return ST_OK;
 }
 
@@ -264,8 +269,10 @@ enum status expand(struct schema *s, const struct conjunction *what, struct conj
         else if (!conjunction_add(s, out, what->terms[i]))
             return ST_BAD;
     }
-    for (uint32_t i = 0; i < e.count && !out->is_false; i++)
+    for (uint32_t i = 0; i < e.count && !out->is_false; i++) {
+        e.next = i + 1;
         TRY(expand_schema(s, e.list[i], &e, out));
+    }
     return budget_state(s);
 }
 
@@ -346,7 +353,9 @@ static enum status branch_rule(struct schema *s, const struct conjunction *what,
     rest.count--;
     memmove(rest.terms + at, rest.terms + at + 1, (rest.count - at) * sizeof(*rest.terms));
     struct choosing c = {.rest = &rest};
+    s->around = &rest;
     enum status st = alternatives_of(s, branch, add_alternative, &c);
+    s->around = NULL;
     if (st == ST_OK) *out = rules_choice(s->rules, c.rules, c.count);
     s->c->g->budget.bytes -= c.cap * sizeof(*c.rules);
     mem_free(c.rules);
@@ -396,6 +405,29 @@ static enum status local_rule(struct schema *s, const struct conjunction *what, 
     return typed_rules(s, what, types, out);
 }
 
+static bool requires(const struct json *schema, struct str name) {
+    const struct json *list = json_get(schema, "required");
+    for (size_t i = 0; json_kind(list) == JS_LIST && i < json_count(list); i++)
+        if (str_eq(json_str(json_at(list, i)), name)) return true;
+    return false;
+}
+
+/* Whether it can be seen at once that nothing satisfies the terms, before all their alternatives
+ * are written down: there is no common type, or a property is required that must not be there. */
+static bool is_contradiction(const struct conjunction *all) {
+    const uint32_t types = conjunction_types(all);
+    for (uint32_t i = 0; types == TYPE_MAP && i < all->count; i++) {
+        const struct json *properties = json_get(all->terms[i].schema, "properties");
+        const struct json_iter only = json_iter_first(properties);
+        if (all->terms[i].kind != TERM_LOCAL || json_count(properties) != 1) continue;
+        if (json_kind(only.value) != JS_BOOL || json_bool(only.value, true)) continue;
+        for (uint32_t k = 0; k < all->count; k++)
+            if (all->terms[k].kind == TERM_LOCAL && requires(all->terms[k].schema, only.key))
+                return true;
+    }
+    return types == 0;
+}
+
 static enum status compile_entry(struct schema *s, uint32_t at) {
     struct conjunction what = {.count = s->entries[at].count}, all;
     if (what.count)
@@ -404,7 +436,7 @@ static enum status compile_entry(struct schema *s, uint32_t at) {
     TRY(expand(s, &what, &all));
     uint32_t branch = 0;
     while (branch < all.count && all.terms[branch].kind < TERM_BRANCHES) branch++;
-    if (all.is_false)
+    if (all.is_false || is_contradiction(&all))
         body = RULE_FAIL;
     else if (branch < all.count)
         TRY(branch_rule(s, &all, branch, &body));
@@ -414,15 +446,18 @@ static enum status compile_entry(struct schema *s, uint32_t at) {
     return budget_state(s);
 }
 
-/* Another vocabulary gives keywords other meanings. */
+/* A dialect that is made of the parts of drafts 2019-09 or 2020-12 may leave some of them out, and
+ * its keywords then assert nothing. Other names than those of the drafts are read as 2020-12. */
 static enum status check_dialect(struct schema *s) {
     struct str uri = json_str(json_get(s->doc, "$schema"));
-    bool is_uri = false, is_known = false;
+    bool is_uri = false, is_known = false, has_parts = false;
     for (size_t i = 0; i < uri.len; i++) {
-        is_uri |= str_starts(str_skip(uri, i), STR("://"));
-        is_known |= str_starts(str_skip(uri, i), STR("json-schema.org/"));
+        const struct str rest = str_skip(uri, i);
+        is_uri |= str_starts(rest, STR("://"));
+        is_known |= str_starts(rest, STR("json-schema.org/"));
+        has_parts |= str_starts(rest, STR("2019-09")) || str_starts(rest, STR("2020-12"));
     }
-    if (!is_uri || is_known) return ST_OK;
+    if (!is_uri || is_known || !has_parts) return ST_OK;
     return schema_refuse(s, s->doc, "$schema \"%.*s\" is not a known draft", STR_ARG(uri));
 }
 

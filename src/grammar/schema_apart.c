@@ -2,7 +2,7 @@
  * that tells them apart, or by a property that one requires and the other does not allow. */
 #include "grammar/schema_int.h"
 
-enum { REF_STEPS_MAX = 20, DEPTH_MAX = 6, PARTS_MAX = 20 };
+enum { REF_STEPS_MAX = 20, DEPTH_MAX = 6, PARTS_MAX = 20, STEPS_MAX = 5000 };
 
 const struct json *ref_follow(struct schema *s, const struct json *schema) {
     for (uint32_t i = 0; i < REF_STEPS_MAX && json_get(schema, "$ref"); i++) {
@@ -35,9 +35,15 @@ static bool values_apart(struct schema *s, const struct json *a, const struct js
     return true;
 }
 
+/* Schemas that hold for the value besides the two that are compared. */
+struct context {
+    const struct json *schema;
+    const struct context *more;
+};
+
 static bool requires(const struct json *schema, struct str name) {
     const struct json *list = json_get(schema, "required");
-    for (size_t i = 0; i < json_count(list); i++)
+    for (size_t i = 0; json_kind(list) == JS_LIST && i < json_count(list); i++)
         if (str_eq(json_str(json_at(list, i)), name)) return true;
     return false;
 }
@@ -60,40 +66,56 @@ static bool lacks_required(const struct json *a, const struct json *b) {
     return false;
 }
 
-static bool apart(struct schema *s, const struct json *a, const struct json *b, uint32_t depth);
+static bool is_required(const struct context *all, struct str name) {
+    for (const struct context *c = all; c; c = c->more)
+        if (requires(c->schema, name)) return true;
+    return false;
+}
 
-/* A property that both have to have, with schemas that are apart. */
+/* Whether the value is an object by one of them. */
+static bool is_object(const struct context *all) {
+    for (const struct context *c = all; c; c = c->more)
+        if (json_get(c->schema, "type") && types_named(json_get(c->schema, "type")) == TYPE_MAP)
+            return true;
+    return false;
+}
+
+static bool apart(struct schema *s, const struct json *a, const struct json *b,
+                  const struct context *besides, uint32_t depth);
+
+/* A property that a value of both has to have, with schemas that are apart. */
 static bool told_by_property(struct schema *s, const struct json *a, const struct json *b,
-                             uint32_t depth) {
+                             const struct context *besides, uint32_t depth) {
     const struct json *properties = json_get(a, "properties");
     for (struct json_iter i = json_iter_first(properties); json_iter_ok(&i); json_iter_next(&i)) {
-        bool one = requires(a, i.key), other = requires(b, i.key);
         const struct json *theirs = property(b, i.key);
-        if ((one || other) && theirs && json_kind(theirs) == JS_BOOL && !json_bool(theirs, true) &&
-            one)
-            return true;
-        if (one && other && theirs && apart(s, i.value, theirs, depth + 1)) return true;
+        if (!theirs || !(requires(a, i.key) || requires(b, i.key) || is_required(besides, i.key)))
+            continue;
+        if (apart(s, i.value, theirs, NULL, depth + 1)) return true;
     }
     return false;
 }
 
 /* Each alternative of `a` is apart from `b`, or one of the schemas that all hold is. */
 static bool parts_apart(struct schema *s, const struct json *a, const struct json *b,
-                        uint32_t depth) {
+                        const struct context *besides, uint32_t depth) {
+    const struct context own = {a, besides};
     static const char *const keys[] = {"anyOf", "oneOf", "allOf"};
     for (size_t k = 0; k < sizeof(keys) / sizeof(*keys); k++) {
         const struct json *list = json_get(a, keys[k]);
         size_t count = 0;
         for (size_t i = 0; i < json_count(list) && i < PARTS_MAX; i++)
-            count += apart(s, json_at(list, i), b, depth + 1);
+            count += apart(s, json_at(list, i), b, &own, depth + 1);
         if (count > 0 && (k == 2 || count == json_count(list))) return true;
     }
     return false;
 }
 
-/* Recursion is bounded by DEPTH_MAX. */
-static bool apart(struct schema *s, const struct json *a, const struct json *b, uint32_t depth) {
-    if (depth > DEPTH_MAX) return false;
+/* Recursion is bounded by DEPTH_MAX, the work by STEPS_MAX. */
+static bool apart(struct schema *s, const struct json *a, const struct json *b,
+                  const struct context *besides, uint32_t depth) {
+    if (depth > DEPTH_MAX || s->apart_steps == 0) return false;
+    s->apart_steps--;
     a = ref_follow(s, a);
     b = ref_follow(s, b);
     if (json_kind(a) == JS_BOOL || json_kind(b) == JS_BOOL)
@@ -102,12 +124,21 @@ static bool apart(struct schema *s, const struct json *a, const struct json *b, 
     if ((json_get(a, "$ref") || json_get(b, "$ref")) && s->draft <= 7) return false;
     uint32_t common = types_allowed(s, a) & types_allowed(s, b);
     if (common == 0 || values_apart(s, a, b)) return true;
-    if (parts_apart(s, a, b, depth) || parts_apart(s, b, a, depth)) return true;
-    if (common != TYPE_MAP) return false;
-    return lacks_required(a, b) || lacks_required(b, a) || told_by_property(s, a, b, depth) ||
-           told_by_property(s, b, a, depth);
+    if (parts_apart(s, a, b, besides, depth) || parts_apart(s, b, a, besides, depth)) return true;
+    if (common & ~(uint32_t)TYPE_MAP && !is_object(besides)) return false;
+    return lacks_required(a, b) || lacks_required(b, a) ||
+           told_by_property(s, a, b, besides, depth);
 }
 
 bool schemas_apart(struct schema *s, const struct json *a, const struct json *b) {
-    return apart(s, a, b, 0);
+    struct context around[CONJUNCTION_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; s->around && i < s->around->count; i++) {
+        if (s->around->terms[i].kind != TERM_LOCAL) continue;
+        around[count] =
+            (struct context){s->around->terms[i].schema, count ? around + count - 1 : NULL};
+        count++;
+    }
+    s->apart_steps = STEPS_MAX;
+    return apart(s, a, b, count ? around + count - 1 : NULL, 0);
 }

@@ -64,7 +64,7 @@ static enum status one_of(struct schema *s, const struct json *schema, alternati
         for (size_t k = 0; k < json_count(list); k++) {
             const struct json *other = json_at(list, k);
             if (k == i || schemas_apart(s, own, other)) continue;
-            const struct term excluded = {other_beside(s, own, other), TERM_NOT, 0};
+            const struct term excluded = {other_beside(s, own, other), TERM_NOT, 1};
             if (!conjunction_add(s, &all, excluded)) return ST_BAD;
         }
         TRY(each(s, all.terms, all.count, ctx));
@@ -122,7 +122,9 @@ enum status alternatives_of(struct schema *s, struct term t, alternative_fn each
         return if_then_else(s, t.schema, each, ctx);
     case TERM_DEPENDENT:
         return dependent(s, t, each, ctx);
+    case TERM_UNEVALUATED:
+        return uneval_alternatives(s, t, each, ctx);
     default:
-        return negation_of(s, t.schema, each, ctx);
+        return negation_of(s, t, each, ctx);
     }
 }

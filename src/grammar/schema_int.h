@@ -24,11 +24,12 @@ enum term_kind {
     TERM_NOT_FORMAT,   /* a string that is not of the schema's format */
     TERM_NOT_MULTIPLE, /* a number that is no multiple of the schema's multipleOf */
     TERM_BRANCHES,     /* from here on: terms that are resolved to alternatives */
-    TERM_NOT = TERM_BRANCHES,
+    TERM_NOT = TERM_BRANCHES, /* arg 1: of a schema of oneOf that another one excludes */
     TERM_ANY_OF,
     TERM_ONE_OF,
     TERM_IF,
-    TERM_DEPENDENT, /* arg: the member of dependentRequired and its relatives */
+    TERM_DEPENDENT,   /* arg: the member of dependentRequired and its relatives */
+    TERM_UNEVALUATED, /* arg 0: unevaluatedProperties, 1: unevaluatedItems */
 };
 
 enum type_bit {
@@ -49,7 +50,9 @@ struct term {
     uint32_t arg;
 };
 
-enum { CONJUNCTION_MAX = 100, ALTERNATIVES_MAX = 1000, PROPERTIES_MAX = 20000 };
+enum { CONJUNCTION_MAX = 100, PROPERTIES_MAX = 20000 };
+/* Parts of one array or object for which a schema has to hold ("\1has"), counted by bits. */
+enum { HAS_MAX = 3 };
 
 struct conjunction {
     uint32_t count;
@@ -88,6 +91,9 @@ struct schema {
     expr_id char_any;       /* one character of a JSON string, with every escape */
     expr_id text_canonical; /* every JSON string as chars_spell_json writes it */
     expr_id key_end;        /* ':' */
+    /* The terms beside the branch that is being resolved; NULL: none. */
+    const struct conjunction *around;
+    uint32_t apart_steps; /* that schemas_apart may still take */
 };
 
 /* schema.c */
@@ -128,13 +134,33 @@ enum status uneval_terms(struct schema *s, const struct json *schema, struct con
 typedef enum status (*alternative_fn)(struct schema *s, const struct term *terms, uint32_t count,
                                       void *ctx);
 enum status alternatives_of(struct schema *s, struct term t, alternative_fn each, void *ctx);
+/* schema_uneval.c: those of TERM_UNEVALUATED. */
+enum status uneval_alternatives(struct schema *s, struct term t, alternative_fn each, void *ctx);
 
-/* schema_not.c */
-enum status negation_of(struct schema *s, const struct json *schema, alternative_fn each,
-                        void *ctx);
-/* schema_apart.c: whether no value satisfies both; false also where it is not known. */
+/* schema_not.c. `is_implied`: as of TERM_NOT; what cannot be negated then gives no alternative. */
+enum status negation_of(struct schema *s, struct term t, alternative_fn each, void *ctx);
+/* schema_not_parts.c: the alternatives in which keywords about parts of arrays and objects fail.
+ * Some of them need a part for which a schema holds. The made schema {"\1has": {"value": ..}} says
+ * so, with "from" (the first place of an array where the item may be), or with "kind": a property
+ *   "other"     that `additionalProperties` of "base" is about
+ *   "matching"  whose name matches "pattern"
+ *   "named"     whose name is not of "value", which is a propertyNames; its value may be any */
+struct negation {
+    struct schema *s;
+    const struct json *schema;
+    bool is_implied;
+    alternative_fn each;
+    void *ctx;
+};
+enum status negate_parts(const struct negation *n);
+enum status negation_give(const struct negation *n, const struct json *schema, enum term_kind kind,
+                          uint32_t arg);
+/* The schema that holds where `schema` does not. */
+const struct json *negation_wrap(const struct negation *n, const struct json *schema);
+/* schema_apart.c */
 /* The schema that a chain of $ref ends at, as far as it can be resolved. */
 const struct json *ref_follow(struct schema *s, const struct json *schema);
+/* Whether no value of s->around satisfies both; false also where it is not known. */
 bool schemas_apart(struct schema *s, const struct json *a, const struct json *b);
 
 /* schema_ref.c */
@@ -160,6 +186,9 @@ const char *const *format_patterns(struct str name);
 expr_id format_leap_seconds(struct expr_pool *p, struct str name);
 
 /* schema_list.c, schema_map.c */
+/* The schemas of the first items, by position, and of those behind them; NULL: any. */
+const struct json *list_prefix(const struct schema *s, const struct json *schema);
+const struct json *list_rest(const struct json *schema);
 enum status list_rule(struct schema *s, const struct conjunction *what, rule_id *out);
 enum status map_rule(struct schema *s, const struct conjunction *what, rule_id *out);
 

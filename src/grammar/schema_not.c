@@ -9,18 +9,15 @@
 #include "base/buf.h"
 #include "grammar/schema_int.h"
 
-struct negation {
-    struct schema *s;
-    const struct json *schema;
-    alternative_fn each;
-    void *ctx;
-};
-
-static enum status give(const struct negation *n, const struct json *schema, enum term_kind kind,
-                        uint32_t arg) {
+enum status negation_give(const struct negation *n, const struct json *schema, enum term_kind kind,
+                          uint32_t arg) {
     const struct term t = {schema, kind, arg};
     if (!schema && kind != TERM_TYPES) return ST_NOMEM;
     return n->each(n->s, &t, 1, n->ctx);
+}
+
+const struct json *negation_wrap(const struct negation *n, const struct json *schema) {
+    return schema_wrap(n->s, n->is_implied ? "\x01not" : "not", schema);
 }
 
 /* {"type": type, key: value} */
@@ -32,14 +29,18 @@ static enum status give_limit(const struct negation *n, const char *type, const 
         n->s->c->g->budget.status = ST_NOMEM;
         return ST_NOMEM;
     }
-    return give(n, made, TERM_ALL, 0);
+    return negation_give(n, made, TERM_ALL, 0);
 }
 
+/* The limit `key` fails where `other` holds. In draft 4 exclusive ones are booleans beside it. */
 static enum status give_number_limit(const struct negation *n, const char *key, const char *other) {
     const struct json *v = json_get(n->schema, key);
-    if (!v) return ST_OK;
-    if (json_kind(v) == JS_BOOL || json_kind(json_get(n->schema, other)) == JS_BOOL)
-        return schema_refuse(n->s, n->schema, "not: %s as a boolean cannot be negated", key);
+    if (!v || json_kind(v) == JS_BOOL) return ST_OK;
+    if (key[0] == 'm') {
+        const bool is_min = key[1] == 'i';
+        const char *flag = is_min ? "exclusiveMinimum" : "exclusiveMaximum";
+        if (json_bool(json_get(n->schema, flag), false)) other = is_min ? "maximum" : "minimum";
+    }
     return give_limit(n, "number", other, v);
 }
 
@@ -52,21 +53,23 @@ static enum status give_count_limit(const struct negation *n, const char *type, 
     TRY(count_keyword(n->s, n->schema, key, &count));
     int64_t limit = (int64_t)count + step;
     if (limit < 0) return ST_OK;
+    /* A number of properties can often not be counted: as for check_keys. */
+    if (n->is_implied && limit > 1 && str_is(str_of(other), "minProperties")) return ST_OK;
     struct json *made = made_find(n->s, n->schema, key, STR("count"));
-    if (made) return give(n, made, TERM_ALL, 0);
+    if (made) return negation_give(n, made, TERM_ALL, 0);
     snprintf(text, sizeof(text), "{\"type\":\"%s\",\"%s\":%" PRId64 "}", type, other, limit);
     made = made_keep(n->s, n->schema, key, STR("count"), schema_make(n->s, text));
-    return give(n, made, TERM_ALL, 0);
+    return negation_give(n, made, TERM_ALL, 0);
 }
 
 static enum status give_scalars(const struct negation *n) {
     const struct json *s = n->schema;
     if (json_get(s, "type"))
-        TRY(give(n, NULL, TERM_TYPES, TYPE_EVERY & ~types_named(json_get(s, "type"))));
-    if (json_get(s, "enum") || json_get(s, "const")) TRY(give(n, s, TERM_NOT_VALUES, 0));
-    if (json_get(s, "pattern")) TRY(give(n, s, TERM_NOT_PATTERN, 0));
-    if (json_get(s, "format")) TRY(give(n, s, TERM_NOT_FORMAT, 0));
-    if (json_get(s, "multipleOf")) TRY(give(n, s, TERM_NOT_MULTIPLE, 0));
+        TRY(negation_give(n, NULL, TERM_TYPES, TYPE_EVERY & ~types_named(json_get(s, "type"))));
+    if (json_get(s, "enum") || json_get(s, "const")) TRY(negation_give(n, s, TERM_NOT_VALUES, 0));
+    if (json_get(s, "pattern")) TRY(negation_give(n, s, TERM_NOT_PATTERN, 0));
+    if (json_get(s, "format")) TRY(negation_give(n, s, TERM_NOT_FORMAT, 0));
+    if (json_get(s, "multipleOf")) TRY(negation_give(n, s, TERM_NOT_MULTIPLE, 0));
     TRY(give_number_limit(n, "minimum", "exclusiveMaximum"));
     TRY(give_number_limit(n, "maximum", "exclusiveMinimum"));
     TRY(give_number_limit(n, "exclusiveMinimum", "maximum"));
@@ -79,47 +82,10 @@ static enum status give_scalars(const struct negation *n) {
     return give_count_limit(n, "object", "maxProperties", "minProperties", 1);
 }
 
-/* An object with the property `key` and a value for which `schema` holds; NULL: without it. */
-static enum status give_property(const struct negation *n, struct str key,
-                                 const struct json *schema) {
-    const char *tag = schema ? "fails" : "absent";
-    struct json *made = made_find(n->s, n->schema, tag, key);
-    if (made) return give(n, made, TERM_ALL, 0);
-    made = schema_make(n->s, schema ? "{\"type\":\"object\",\"properties\":{},\"required\":[]}"
-                                    : "{\"type\":\"object\",\"properties\":{}}");
-    struct json *properties = json_get(made, "properties"), *required = json_get(made, "required");
-    enum status st = made ? ST_OK : ST_NOMEM;
-    if (st == ST_OK)
-        st = json_set(properties, key, schema ? json_pin(schema) : json_bool_create(false));
-    if (st == ST_OK && schema) st = json_push(required, json_text_create(key));
-    return give(n, made_keep(n->s, n->schema, tag, key, st == ST_OK ? made : NULL), TERM_ALL, 0);
-}
-
-static enum status give_parts(const struct negation *n) {
-    struct schema *s = n->s;
-    const struct json *required = json_get(n->schema, "required");
-    for (size_t i = 0; i < json_count(required); i++)
-        TRY(give_property(n, json_str(json_at(required, i)), NULL));
-    const struct json *properties = json_get(n->schema, "properties");
-    for (struct json_iter i = json_iter_first(properties); json_iter_ok(&i); json_iter_next(&i))
-        TRY(give_property(n, i.key, schema_wrap(s, "not", i.value)));
-    const struct json *items = json_get(n->schema, "items");
-    const struct json *contains = json_get(n->schema, "contains");
-    if (items && json_kind(items) != JS_LIST && !json_get(n->schema, "prefixItems"))
-        TRY(give_limit(n, "array", "contains", schema_wrap(s, "not", items)));
-    else if (items)
-        return schema_refuse(s, n->schema, "not: items by position cannot be negated");
-    if (contains && !json_get(n->schema, "minContains") && !json_get(n->schema, "maxContains"))
-        TRY(give_limit(n, "array", "items", schema_wrap(s, "not", contains)));
-    else if (contains)
-        return schema_refuse(s, n->schema, "not: minContains and maxContains cannot be negated");
-    return ST_OK;
-}
-
 static enum status give_one_of(const struct negation *n, const struct json *list) {
     struct conjunction none = {.count = 0};
     for (size_t i = 0; i < json_count(list); i++) {
-        if (!conjunction_add(n->s, &none, (struct term){json_at(list, i), TERM_NOT, 0}))
+        if (!conjunction_add(n->s, &none, (struct term){json_at(list, i), TERM_NOT, n->is_implied}))
             return ST_BAD;
         for (size_t k = i + 1; k < json_count(list); k++) {
             if (schemas_apart(n->s, json_at(list, i), json_at(list, k))) continue;
@@ -133,46 +99,49 @@ static enum status give_one_of(const struct negation *n, const struct json *list
 
 static enum status give_applicators(const struct negation *n) {
     const struct json *list = json_get(n->schema, "allOf"), *target = NULL;
-    for (size_t i = 0; i < json_count(list); i++) TRY(give(n, json_at(list, i), TERM_NOT, 0));
+    for (size_t i = 0; i < json_count(list); i++)
+        TRY(negation_give(n, json_at(list, i), TERM_NOT, n->is_implied));
     list = json_get(n->schema, "anyOf");
     struct conjunction none = {.count = 0};
     for (size_t i = 0; i < json_count(list); i++)
-        if (!conjunction_add(n->s, &none, (struct term){json_at(list, i), TERM_NOT, 0}))
+        if (!conjunction_add(n->s, &none, (struct term){json_at(list, i), TERM_NOT, n->is_implied}))
             return ST_BAD;
     if (list) TRY(n->each(n->s, none.terms, none.count, n->ctx));
     if (json_get(n->schema, "oneOf")) TRY(give_one_of(n, json_get(n->schema, "oneOf")));
-    if (json_get(n->schema, "not")) TRY(give(n, json_get(n->schema, "not"), TERM_ALL, 0));
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct json *inner = json_get(n->schema, i ? "\x01not" : "not");
+        if (inner) TRY(negation_give(n, inner, TERM_ALL, 0));
+    }
     if (json_get(n->schema, "$ref")) {
         TRY(ref_resolve(n->s, n->schema, "$ref", &target));
-        TRY(give(n, target, TERM_NOT, 0));
+        TRY(negation_give(n, target, TERM_NOT, n->is_implied));
     }
     const struct json *test = json_get(n->schema, "if");
     const struct json *yes = json_get(n->schema, "then"), *no = json_get(n->schema, "else");
-    const struct term then[] = {{test, TERM_ALL, 0}, {yes, TERM_NOT, 0}};
-    const struct term otherwise[] = {{test, TERM_NOT, 0}, {no, TERM_NOT, 0}};
+    const struct term then[] = {{test, TERM_ALL, 0}, {yes, TERM_NOT, n->is_implied}};
+    const struct term otherwise[] = {{test, TERM_NOT, 0}, {no, TERM_NOT, n->is_implied}};
     if (test && yes) TRY(n->each(n->s, then, 2, n->ctx));
     if (test && no) TRY(n->each(n->s, otherwise, 2, n->ctx));
     return ST_OK;
 }
 
+/* What cannot be negated. Of a schema that oneOf excludes this gives no alternative: values that
+ * only such a keyword tells apart are left out. */
 static enum status check_keys(const struct negation *n) {
-    static const char *const keys[] = {
-        "additionalProperties", "patternProperties", "propertyNames",    "uniqueItems",
-        "unevaluatedItems",     "dependentRequired", "dependentSchemas", "unevaluatedProperties",
-        "dependencies",         "additionalItems",   "prefixItems",      "$dynamicRef",
-        "$recursiveRef"};
-    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+    static const char *const keys[] = {"uniqueItems", "unevaluatedItems", "unevaluatedProperties",
+                                       "$dynamicRef", "$recursiveRef"};
+    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys) && !n->is_implied; i++) {
         const struct json *v = json_get(n->schema, keys[i]);
-        bool is_nothing = json_kind(v) == JS_BOOL && json_bool(v, false) != (i == 3);
+        bool is_nothing = json_kind(v) == JS_BOOL && json_bool(v, false) == (i > 0);
         if (v && !is_nothing)
             return schema_refuse(n->s, n->schema, "not: %s cannot be negated exactly", keys[i]);
     }
     return ST_OK;
 }
 
-enum status negation_of(struct schema *s, const struct json *schema, alternative_fn each,
-                        void *ctx) {
-    const struct negation n = {s, schema, each, ctx};
+enum status negation_of(struct schema *s, struct term t, alternative_fn each, void *ctx) {
+    const struct json *schema = t.schema;
+    const struct negation n = {s, schema, t.arg, each, ctx};
     if (json_kind(schema) == JS_BOOL)
         return json_bool(schema, true) ? ST_OK : each(s, NULL, 0, ctx);
     if (json_kind(schema) != JS_MAP)
@@ -180,6 +149,6 @@ enum status negation_of(struct schema *s, const struct json *schema, alternative
     if (json_get(schema, "$ref") && s->draft <= 7) return give_applicators(&n);
     TRY(check_keys(&n));
     TRY(give_scalars(&n));
-    TRY(give_parts(&n));
+    TRY(negate_parts(&n));
     return give_applicators(&n);
 }

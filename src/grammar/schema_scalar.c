@@ -1,4 +1,6 @@
 /* grammar/schema_scalar.c - numbers and strings: the texts that local terms allow. */
+#include <string.h>
+
 #include "base/buf.h"
 #include "grammar/chars.h"
 #include "grammar/decimal.h"
@@ -14,11 +16,13 @@ static enum status read_decimal(struct schema *s, const struct json *schema, con
                          DECIMAL_DIGITS_MAX);
 }
 
-/* One of minimum, maximum and their exclusive forms; draft 4 has these as booleans. */
+/* One of minimum, maximum and their exclusive forms; draft 4 has these as booleans. Numbers next to
+ * a limit of many digits have as many. */
 static enum status apply_limit(struct schema *s, const struct json *schema, const char *key,
-                               bool exclusive, expr_id *e) {
+                               expr_id *e, uint32_t *digits) {
     struct decimal d;
-    bool is_min = key[0] == 'm' ? key[1] == 'i' : key[10] == 'i';
+    bool exclusive = key[0] == 'e';
+    bool is_min = exclusive ? key[10] == 'i' : key[1] == 'i';
     const struct json *v = json_get(schema, key);
     if (!v || json_kind(v) == JS_BOOL) return ST_OK;
     TRY(read_decimal(s, schema, key, &d));
@@ -27,6 +31,7 @@ static enum status apply_limit(struct schema *s, const struct json *schema, cons
     expr_id within = is_min ? decimal_at_least(s->exprs, &d, exclusive)
                             : decimal_at_most(s->exprs, &d, exclusive);
     *e = expr_and(s->exprs, *e, within);
+    if (strlen(d.whole) >= *digits || strlen(d.fraction) >= *digits) *digits = DECIMAL_DIGITS_MAX;
     return ST_OK;
 }
 
@@ -39,17 +44,18 @@ static enum status multiple_of(struct schema *s, const struct json *schema, expr
                          "multipleOf: expected a positive number whose digits are at most 1000000");
 }
 
-static enum status apply_number(struct schema *s, const struct term *t, expr_id *e) {
+static enum status apply_number(struct schema *s, const struct term *t, expr_id *e,
+                                uint32_t *digits) {
     expr_id multiple = EXPR_ANY;
     if (t->kind == TERM_NOT_MULTIPLE) {
         TRY(multiple_of(s, t->schema, &multiple));
         *e = expr_and(s->exprs, *e, expr_not(s->exprs, multiple));
     }
     if (t->kind != TERM_LOCAL) return ST_OK;
-    TRY(apply_limit(s, t->schema, "minimum", false, e));
-    TRY(apply_limit(s, t->schema, "maximum", false, e));
-    TRY(apply_limit(s, t->schema, "exclusiveMinimum", true, e));
-    TRY(apply_limit(s, t->schema, "exclusiveMaximum", true, e));
+    TRY(apply_limit(s, t->schema, "minimum", e, digits));
+    TRY(apply_limit(s, t->schema, "maximum", e, digits));
+    TRY(apply_limit(s, t->schema, "exclusiveMinimum", e, digits));
+    TRY(apply_limit(s, t->schema, "exclusiveMaximum", e, digits));
     if (!json_get(t->schema, "multipleOf")) return ST_OK;
     TRY(multiple_of(s, t->schema, &multiple));
     *e = expr_and(s->exprs, *e, multiple);
@@ -65,20 +71,16 @@ static void exclude_values(struct schema *s, const struct term *t, uint32_t type
 
 enum status number_expr(struct schema *s, const struct conjunction *what, uint32_t types,
                         expr_id *out) {
-    uint32_t wanted = types & TYPE_NUMBER;
+    uint32_t wanted = types & TYPE_NUMBER, digits = DECIMAL_DIGITS_USUAL;
     expr_id limits = EXPR_ANY;
     *out = EXPR_NONE;
     if (!wanted) return ST_OK;
     for (uint32_t i = 0; i < what->count; i++) {
-        TRY(apply_number(s, &what->terms[i], &limits));
+        TRY(apply_number(s, &what->terms[i], &limits, &digits));
         if (what->terms[i].kind == TERM_NOT_VALUES)
             exclude_values(s, &what->terms[i], TYPE_NUMBER, &limits);
     }
-    bool is_free = limits == EXPR_ANY && wanted != TYPE_FRACTION;
-    expr_id e = is_free ? decimal_any_exponent(s->exprs, wanted == TYPE_INTEGER)
-                        : decimal_any(s->exprs, wanted == TYPE_INTEGER);
-    if (wanted == TYPE_FRACTION)
-        e = expr_and(s->exprs, e, expr_not(s->exprs, decimal_any(s->exprs, true)));
+    expr_id e = decimal_any(s->exprs, wanted & TYPE_INTEGER, wanted & TYPE_FRACTION, digits);
     *out = expr_and(s->exprs, e, limits);
     return ST_OK;
 }
@@ -117,6 +119,8 @@ static enum status apply_patterns(struct schema *s, const struct term *t, expr_i
     }
     if (!json_get(t->schema, "format")) return ST_OK;
     if (t->kind != TERM_LOCAL && t->kind != TERM_NOT_FORMAT) return ST_OK;
+    if (t->kind == TERM_NOT_FORMAT && str_is(json_str(json_get(t->schema, "format")), "idn-email"))
+        return schema_refuse(s, t->schema, "not: format \"idn-email\" cannot be negated exactly");
     TRY(format_expr(s, t->schema, &found));
     if (t->kind == TERM_NOT_FORMAT) found = expr_not(s->exprs, found);
     *e = expr_and(s->exprs, *e, found);

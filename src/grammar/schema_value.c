@@ -116,11 +116,21 @@ struct value_filter {
 };
 
 static bool speaks_of_parts(const struct json *schema) {
-    static const char *const keys[] = {
-        "items",         "prefixItems",   "additionalItems",      "contains",
-        "minItems",      "maxItems",      "uniqueItems",          "properties",
-        "required",      "minProperties", "additionalProperties", "patternProperties",
-        "propertyNames", "maxProperties"};
+    static const char *const keys[] = {"items",
+                                       "prefixItems",
+                                       "additionalItems",
+                                       "contains",
+                                       "minItems",
+                                       "maxItems",
+                                       "uniqueItems",
+                                       "properties",
+                                       "required",
+                                       "minProperties",
+                                       "additionalProperties",
+                                       "patternProperties",
+                                       "propertyNames",
+                                       "maxProperties",
+                                       "\x01has"};
     for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
         if (json_get(schema, keys[i])) return true;
     return false;

@@ -228,10 +228,11 @@ static uint32_t new_number(struct grammar *g) {
         budget_spend_out(&g->budget, "states");
         return 0;
     }
-    if (!budget_grow(&g->budget, (void **)&t->states, &t->state_cap, t->state_count + 1,
-                     sizeof(*t->states)))
-        return 0;
-    return t->state_count++;
+    pthread_mutex_lock(&g->pins_lock);
+    bool has_room = budget_grow(&g->budget, (void **)&t->states, &t->state_cap, t->state_count + 1,
+                                sizeof(*t->states));
+    pthread_mutex_unlock(&g->pins_lock);
+    return has_room ? t->state_count++ : 0;
 }
 
 /* The number of the state that was built; a known one or a new one. */
@@ -281,11 +282,7 @@ void tables_start(struct grammar *g) {
     g->first = intern_state(g);
     g->compiled_exprs = expr_count(g->exprs);
     t->collect_at = g->budget.bytes_max / 4 * 3;
-}
-
-void state_hold(struct grammar *g, uint32_t state) {
-    g->tables.states[state].held = true;
-    g->tables.states[state].held_at = g->lease_last;
+    t->kept_bytes = g->budget.bytes;
 }
 
 static uint32_t step(struct grammar *g, uint32_t state, uint8_t byte, bool item_is_new) {

@@ -5,8 +5,6 @@
  * complement of this expression. So an item that the array has cannot even be begun.
  */
 #include "base/buf.h"
-#include "base/json.h"
-#include "grammar/decimal.h"
 #include "grammar/grammar_int.h"
 
 enum { ITEM_BYTES_MAX = 1 << 20 };
@@ -67,23 +65,14 @@ static void put_text(const struct tables *t, uint32_t text, struct buf *out) {
     }
 }
 
-/* All spellings of the item. Strings of a finite set have one. */
-static expr_id spellings(struct grammar *g, uint32_t text) {
-    const struct json_limits limits = {
-        .bytes_max = ITEM_BYTES_MAX, .depth_max = 2, .values_max = 2};
+/* The item as an expression. An item of a finite set has one spelling. */
+static expr_id spelling(struct grammar *g, uint32_t text) {
     struct buf raw;
-    struct json *v = NULL;
-    struct decimal d;
     expr_id e = EXPR_NONE;
     buf_init(&raw, ITEM_BYTES_MAX);
     put_text(&g->tables, text, &raw);
     if (buf_status(&raw) != ST_OK) budget_spend_out(&g->budget, "bytes");
-    json_parse(str_trim(buf_str(&raw)), &limits, &v, NULL);
-    if (v && json_kind(v) != JS_TEXT && decimal_of(v, &d))
-        e = decimal_expr(g->exprs, &d);
-    else if (g->budget.status == ST_OK)
-        e = expr_literal(g->exprs, buf_str(&raw));
-    json_destroy(v);
+    if (g->budget.status == ST_OK) e = expr_literal(g->exprs, buf_str(&raw));
     buf_deinit(&raw);
     return e;
 }
@@ -91,7 +80,7 @@ static expr_id spellings(struct grammar *g, uint32_t text) {
 bool unique_end(struct grammar *g, uint32_t stack, uint32_t *below) {
     struct tables *t = &g->tables;
     uint32_t count = 0, at = t->stacks[stack].below;
-    const expr_id item = spellings(g, t->stacks[stack].value);
+    const expr_id item = spelling(g, t->stacks[stack].value);
     for (; t->stacks[at].kind != STACK_ARRAY_FEW; at = t->stacks[at].below)
         if (!put_path(g, count++, at)) return false;
     struct stack_entry array = t->stacks[at];

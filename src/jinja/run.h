@@ -33,7 +33,8 @@ struct run {
     int64_t now_s;
     uint64_t steps;
     uint64_t look_at_steps; /* when to look at the clock again */
-    int64_t began_us;       /* processor time of the thread */
+    bool has_looked;
+    int64_t began_us; /* processor time of the thread at the first look */
     uint32_t depth;
     uint32_t line; /* of the node evaluated last, for error messages */
 };

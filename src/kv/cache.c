@@ -249,6 +249,10 @@ bool kv_seq_is_swapped_out(const struct kv_cache *c, kv_seq s) {
     return kv_open_state(c, s)->is_swapped_out;
 }
 
+uint32_t kv_cache_held(const struct kv_cache *c) {
+    return kv_pool_stats(c->groups[0].pool).held_count;
+}
+
 uint32_t kv_cache_shared(const struct kv_cache *c) { return kv_pool_shared(c->groups[0].pool); }
 
 void kv_cache_states(const struct kv_cache *c, uint8_t *out) {

@@ -130,7 +130,9 @@ struct kv_cache_stats {
     uint64_t evicted_blocks;
 };
 struct kv_cache_stats kv_cache_stats(const struct kv_cache *c);
-uint32_t kv_cache_shared(const struct kv_cache *c); /* blocks of the first group, held by several */
+/* Blocks of the first group that are held; that several sequences hold. */
+uint32_t kv_cache_held(const struct kv_cache *c);
+uint32_t kv_cache_shared(const struct kv_cache *c);
 /* The state of every block of the first group (enum kv_block_state). */
 void kv_cache_states(const struct kv_cache *c, uint8_t *out);
 

@@ -25,11 +25,20 @@ static struct list *list_of(struct accounts *t, struct account_id id) {
 
 void accounts_init(struct accounts *t, uint64_t seed) { *t = (struct accounts){.seed = seed}; }
 
+/* Without connections it holds nothing: what it held was given back. */
+static void destroy(struct account *a) {
+    CHECK(!a->conns.first);
+    CHECK(a->heads_bytes == 0);
+    CHECK(a->bodies_bytes == 0);
+    CHECK(a->replies_bytes == 0);
+    mem_free(a);
+}
+
 void accounts_deinit(struct accounts *t) {
     for (uint32_t i = 0; i < ACCOUNT_LISTS; i++) {
         struct list_link *link;
         while ((link = list_pop_first(&t->lists[i])))
-            mem_free(LIST_ITEM(link, struct account, link));
+            destroy(LIST_ITEM(link, struct account, link));
     }
 }
 
@@ -48,13 +57,9 @@ struct account *accounts_get(struct accounts *t, struct account_id id) {
 }
 
 void accounts_remove(struct accounts *t, struct account *a) {
-    CHECK(!a->conns.first);
-    CHECK(a->heads_bytes == 0);
-    CHECK(a->bodies_bytes == 0);
-    CHECK(a->replies_bytes == 0);
     list_remove(list_of(t, a->id), &a->link);
     t->count--;
-    mem_free(a);
+    destroy(a);
 }
 
 /* ---- addresses ---- */

@@ -273,6 +273,21 @@ static void cancel_deferred(struct conn *c) {
     c->is_deferred = false;
 }
 
+/* Is there input that will be handled without any event: its turn comes, or the peer reads? Not
+ * what a client has sent ahead of a response that is still produced. */
+static bool has_input(const struct conn *c) {
+    return c->is_release_due || (c->held.len && c->wait_wanted == WAIT_IDLE);
+}
+
+/* The peer has ended its output, and all of it is handled. That counts as a disconnect, but a peer
+ * that reads a complete response may have the rest of it. */
+static void end_input(struct conn *c) {
+    if (c->is_writing && c->wait_wanted == WAIT_IDLE)
+        conn_finish(c);
+    else
+        conn_close(c);
+}
+
 static void run_deferred(struct conn *c) {
     cancel_deferred(c);
     if (c->has_failed) {
@@ -281,6 +296,7 @@ static void run_deferred(struct conn *c) {
     }
     if (c->is_release_due && !is_ending(c)) deliver_held(c);
     if (!is_ending(c) && c->proto && c->proto->on_deferred) c->proto->on_deferred(c);
+    if (!is_ending(c) && c->has_eof && !has_input(c)) end_input(c);
 }
 
 /* ---- queued responses ---- */
@@ -617,15 +633,21 @@ void conn_received(struct conn *c, struct str bytes) {
 /* A client that leaves hundreds of connections at once has its turn like others, because the kernel
  * and the handler need some time to give up what each of them holds. */
 void conn_eof(struct conn *c, int status) {
-    const bool may_still_read = status == UV_EOF && c->is_finishing && !c->is_shut;
-    if (may_still_read) {
-        c->has_eof = true;
-        update_reading(c);
-    } else if (conns_turn_is_over(c->server)) {
-        conn_fail(c);
-    } else {
-        conn_close(c);
+    const bool is_late = conns_turn_is_over(c->server);
+    if (status != UV_EOF || c->is_shut) { /* the peer reads no more, or has read everything */
+        if (is_late)
+            conn_fail(c);
+        else
+            conn_close(c);
+        return;
     }
+    c->has_eof = true;
+    update_reading(c);
+    if (c->is_finishing || has_input(c)) return;
+    if (is_late)
+        conn_defer(c);
+    else
+        end_input(c);
 }
 
 struct conn *conn_create(struct http_server *s, const struct transport *transport) {

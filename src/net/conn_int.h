@@ -78,7 +78,7 @@ struct conn {
     bool is_deferred;    /* in the queue of its peer's deferred calls */
     bool is_local, is_draining;
     bool is_reserved;           /* see http_is_reserved */
-    bool has_eof;               /* the peer has ended its output while ours was finishing */
+    bool has_eof;               /* the peer has ended its output; what it sent is handled first */
     bool is_reset;              /* close with a reset, so that the peer sees an error */
     enum wait_kind wait;        /* the queue that it is in */
     enum wait_kind wait_wanted; /* the protocol's; another one than `wait` while bytes are unsent */

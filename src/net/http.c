@@ -165,6 +165,12 @@ void http_server_destroy(struct http_server *s) {
     if (!s) return;
     CHECK(s->is_closing);
     CHECK(s->open_handles == 0);
+    CHECK(s->stats.connections == 0);
+    CHECK(s->stats.exchanges == 0);
+    CHECK(s->heads_bytes == 0);
+    CHECK(s->bodies_bytes == 0);
+    CHECK(s->replies_bytes == 0);
+    CHECK(s->peers.count == 0);
     accounts_deinit(&s->peers);
     accounts_deinit(&s->owners);
     buf_deinit(&s->scratch);

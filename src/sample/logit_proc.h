@@ -49,7 +49,7 @@ struct logit_proc {
 
     /* is_pending: one more token will have been accepted when the edits apply, and it is not known
      * yet which. */
-    void (*edit)(const void *self, bool is_pending, struct logit_edits *out);
+    void (*edit)(void *self, bool is_pending, struct logit_edits *out);
     uint32_t (*edits_max)(const void *self); /* the most that one call adds, ever */
 
     /* Optional, both or neither: for processors that depend on the tokens so far. rollback
@@ -58,10 +58,16 @@ struct logit_proc {
     void (*rollback)(void *self, uint32_t count);
     /* Optional: what is accepted from here on is the answer; no rollback goes past this point. */
     void (*begin_answer)(void *self);
+    /* Optional: do the work that accepted tokens have left, and that the next edit needs. is_quick:
+     * only if it takes about a millisecond and waits for nobody; false: some is left. */
+    bool (*settle)(void *self, bool is_quick);
     /* Optional: the answer is whole, and no token may follow. */
-    bool (*is_over)(const void *self);
+    bool (*is_over)(void *self);
+    /* Optional: why it forbids every token, in a sentence; ST_OK: it does not know that it does.
+     * has_bias: biases may forbid those that it allows. */
+    enum status (*explain)(const void *self, bool has_bias, struct err *err);
     /* Optional: as sampler_forced. */
-    uint32_t (*forced)(const void *self, int32_t *out, uint32_t max);
+    uint32_t (*forced)(void *self, int32_t *out);
 
     enum status (*fork)(const void *self, void **out);
     void (*destroy)(void *self);

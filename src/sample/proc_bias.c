@@ -34,7 +34,7 @@ static enum status create(const struct sample_params *p, const struct sample_bou
     return *self ? ST_OK : err_set(err, ST_NOMEM, "sampler: out of memory");
 }
 
-static void edit(const void *self, bool is_pending, struct logit_edits *out) {
+static void edit(void *self, bool is_pending, struct logit_edits *out) {
     const struct bias *b = self;
     (void)is_pending;
     for (uint32_t i = 0; i < b->count; i++) {

@@ -36,7 +36,7 @@ static enum status create(const struct sample_params *p, const struct sample_bou
     return ST_OK;
 }
 
-static void edit(const void *self, bool is_pending, struct logit_edits *out) {
+static void edit(void *self, bool is_pending, struct logit_edits *out) {
     const struct early *e = self;
     uint32_t answered = e->answered + (is_pending && e->in_answer);
     if (answered >= e->min_tokens) return;

@@ -206,7 +206,7 @@ static void edit_pending(const struct penalty *p, struct logit_edits *out) {
     out->sampling->fresh_add = add_of(p, in_answer);
 }
 
-static void edit(const void *self, bool is_pending, struct logit_edits *out) {
+static void edit(void *self, bool is_pending, struct logit_edits *out) {
     const struct penalty *p = self;
     CHECK(out->sampling->edit_count == 0); /* the first of logit_procs */
     if (is_pending)

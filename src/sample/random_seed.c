@@ -8,9 +8,11 @@
 
 enum { SEED_BITS = 53 };
 
+uint64_t random_seed_of(uint64_t bits) { return bits >> (64 - SEED_BITS); }
+
 uint64_t random_seed(void) {
     uint64_t seed;
     if (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
         seed = (uint64_t)clock_now(&clock_real) * 0x9e3779b97f4a7c15u;
-    return seed >> (64 - SEED_BITS);
+    return random_seed_of(seed);
 }

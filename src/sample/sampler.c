@@ -127,9 +127,25 @@ bool sampler_is_over(const struct sampler *s) {
     return false;
 }
 
-uint32_t sampler_forced(const struct sampler *s, int32_t *out, uint32_t max) {
+enum status sampler_explain(const struct sampler *s, struct err *err) {
+    enum status st = ST_OK;
+    for (uint32_t i = 0; i < s->proc_count && st == ST_OK; i++)
+        if (s->procs[i].kind->explain)
+            st = s->procs[i].kind->explain(s->procs[i].self, s->params.bias_count > 0, err);
+    return st;
+}
+
+bool sampler_settle(struct sampler *s, bool is_quick) {
+    bool is_done = true;
+    for (uint32_t i = 0; i < s->proc_count && is_done; i++)
+        if (s->procs[i].kind->settle)
+            is_done = s->procs[i].kind->settle(s->procs[i].self, is_quick);
+    return is_done;
+}
+
+uint32_t sampler_forced(const struct sampler *s, int32_t out[SAMPLE_FORCED_MAX]) {
     for (uint32_t i = 0; i < s->proc_count; i++)
-        if (s->procs[i].kind->forced) return s->procs[i].kind->forced(s->procs[i].self, out, max);
+        if (s->procs[i].kind->forced) return s->procs[i].kind->forced(s->procs[i].self, out);
     return 0;
 }
 

@@ -10,9 +10,10 @@
  * A draw can be described before the token at the position before it is known. The description then
  * says what the device changes for that token, whichever it is ("Pending token", graph/sampling.h).
  *
- * Lifetime: create per sequence, destroy. Thread: its owner. Memory: a few hundred bytes, and
- * with penalties some 30 for each token of the window, all taken by create; nothing later
- * allocates, except fork.
+ * Lifetime: create per sequence, destroy. Thread: its owner. Memory: a few hundred bytes, with
+ * penalties some 30 for each token of the window, with a grammar a bit for each token of the
+ * vocabulary, all taken by create; nothing later allocates, except fork and sampler_forced. A
+ * grammar's own tables may grow.
  */
 #ifndef SAMPLE_SAMPLER_H
 #define SAMPLE_SAMPLER_H
@@ -33,6 +34,9 @@ enum { LOGIT_BIAS_MAX = 1024, PENALTY_WINDOW_MAX = SAMPLE_PENALTY_WINDOW(SAMPLE_
 
 /* How many accepted tokens can be taken back. */
 enum { SAMPLE_ROLLBACK_MAX = 64 };
+
+/* How many tokens of forced text may follow a token. */
+enum { SAMPLE_FORCED_MAX = 64 };
 
 struct logit_bias {
     int32_t token;
@@ -64,6 +68,8 @@ struct sample_params {
     /* NULL, or what the answer may be; `ends` are then allowed only where it is complete. Both
      * outlive the sampler. A draw is never described with its token pending. */
     struct grammar *grammar;
+    uint32_t
+        rollback_max; /* with a grammar, how many tokens can be taken back: each costs memory */
     const struct vocabulary *vocabulary; /* of bounds.vocab tokens */
     const struct tokenizer
         *forces_with; /* whose tokens sampler_forced gives; NULL: it gives none */
@@ -93,16 +99,28 @@ void sampler_accept(struct sampler *s, int32_t token);
 /* The prompt is over: what is accepted from here on is the answer. */
 void sampler_begin_answer(struct sampler *s);
 
+/* The work that a grammar has with the tokens that were accepted, and with the next description.
+ * is_quick: only about a millisecond of work, without waiting for another thread; false:
+ * some is left. It may then be done by another thread, which has the sampler to itself meanwhile.
+ * Without this call the functions below do it, however long it takes. */
+bool sampler_settle(struct sampler *s, bool is_quick);
+
 /* The answer is whole, and its grammar allows no further token; false without a grammar. */
 bool sampler_is_over(const struct sampler *s);
 
-/* Up to `max` tokens of the text that must follow, because the grammar allows no other; they are
- * not accepted yet. They depend on the text that was accepted and on nothing else. Returns how
- * many; 0 without a grammar. It may allocate. */
-uint32_t sampler_forced(const struct sampler *s, int32_t *out, uint32_t max);
+/* Why no token could be sampled, as far as the grammar is the cause. ST_FULL, ST_NOMEM,
+ * ST_UNAVAILABLE: the grammar reached a limit. ST_BAD: grammar, vocabulary and biases together
+ * allow no token. ST_OK: there is no grammar, or it allows some. */
+enum status sampler_explain(const struct sampler *s, struct err *err);
 
-/* Forget the last `count` accepted tokens: at most SAMPLE_ROLLBACK_MAX, and none from before
- * begin_answer, create or the last rollback. */
+/* Tokens of the text that must follow, because the grammar allows no other. They depend on the text
+ * that was accepted and on nothing else. The caller must accept all of them, in order, before any
+ * other token; or it accepts no further token at all. Returns how many; 0 without a grammar. It may
+ * allocate. */
+uint32_t sampler_forced(const struct sampler *s, int32_t out[SAMPLE_FORCED_MAX]);
+
+/* Forget the last `count` accepted tokens: at most SAMPLE_ROLLBACK_MAX, with a grammar at most
+ * `rollback_max`, and none from before begin_answer, create or the last rollback. */
 void sampler_rollback(struct sampler *s, uint32_t count);
 
 /* A second sampler with the same memory, for a sequence that branches; the caller owns it. */

@@ -28,7 +28,7 @@ struct plan_row {
      * `tokens` yet. */
     bool takes_sampled;
     /* Set by sched_apply and sched_fail: the result was not used, because the sequence had ended,
-     * is to be recomputed, or the row failed. */
+     * is to be recomputed, or the row failed or was late. */
     bool is_dropped;
     kv_seq kv;
     const int32_t *tokens; /* the sequence's, from position 0 */
@@ -107,6 +107,7 @@ void plan_clear(struct plan *p); /* no rows, no moves */
 /* One per row of the plan, in its order. */
 struct row_result {
     bool failed;           /* the row's logits are unusable: the sequence ends with FINISH_ERROR */
+    bool is_late;          /* it samples, and has no result yet: the row is planned again */
     bool is_end;           /* the sequence ends with its new tokens */
     int32_t token;         /* if the row samples; appended, also if it is an end token */
     const int32_t *forced; /* tokens that follow it without being sampled; valid like the result */

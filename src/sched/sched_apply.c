@@ -26,7 +26,7 @@ static void count_positions(struct sched *s, const struct plan *plan, bool is_as
                 empty += empty_positions(s, slot->seq.computed);
         }
     }
-    uint64_t held = kv_cache_stats(s->kv).groups[0].held_count * block;
+    uint64_t held = kv_cache_held(s->kv) * block;
     uint64_t used = held > empty ? held - empty : 0;
     uint64_t reserved = s->reserved_blocks * block;
     s->held_positions += held > reserved ? held : reserved;
@@ -125,6 +125,18 @@ static void drop_row(struct sched *s, struct plan_row *row) {
     s->dropped_rows++;
 }
 
+/* The row has no result yet: as if it had not been planned. No later plan has a row of it, because
+ * only a sequence with waits_for_token is late. */
+static void sit_out(struct sched *s, struct plan_row *row, bool is_assumed) {
+    CHECK(row->samples);
+    CHECK(seq_at(s, row->seq)->waits_for_token);
+    drop_row(s, row);
+    if (is_assumed)
+        sched_unassume(s, row->seq);
+    else
+        seq_at(s, row->seq)->planned = 0;
+}
+
 static void apply_row(struct sched *s, struct plan_row *row, const struct row_result *result,
                       bool is_assumed, int64_t now_us) {
     struct sched_seq *seq = seq_at(s, row->seq);
@@ -134,6 +146,10 @@ static void apply_row(struct sched *s, struct plan_row *row, const struct row_re
     }
     if (result->failed) {
         fail_row(s, row, is_assumed, now_us);
+        return;
+    }
+    if (result->is_late) {
+        sit_out(s, row, is_assumed);
         return;
     }
     /* New blocks of a prompt can be found in the prefix cache from now on. */

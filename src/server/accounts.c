@@ -15,9 +15,23 @@ enum status accounts_create(struct accounts **out) {
     return *out ? ST_OK : ST_NOMEM;
 }
 
+/* What a tenant took was given back, whatever way its requests ended. */
+static void check_empty(const struct account *a) {
+    CHECK(a->lane.running == 0);
+    CHECK(a->lane.items.held == 0);
+    CHECK(a->lane.bytes.held == 0);
+    CHECK(a->embeddings.held == 0);
+    CHECK(a->answers.held == 0);
+    CHECK(a->kept.held == 0);
+    CHECK(a->kept_generations.count == 0);
+}
+
 void accounts_destroy(struct accounts *all) {
     if (!all) return;
-    for (uint32_t i = 0; i < all->count; i++) mem_free(all->list[i]);
+    for (uint32_t i = 0; i < all->count; i++) {
+        if (all->list[i]) check_empty(all->list[i]);
+        mem_free(all->list[i]);
+    }
     mem_free(all->list);
     mem_free(all);
 }

@@ -127,6 +127,7 @@ static void finish(struct embedding *t) {
     if (task->http && task->status == ST_OK) {
         uint64_t floats = (uint64_t)t->prompts.count * embedder_dims(t->model->embedder);
         task->work = write_body;
+        task->item.is_long = true; /* its numbers take longer than its few bytes say */
         task->done = send_answer;
         task_run(task, task->http, floats >= POOL_FROM_FLOATS);
         return;

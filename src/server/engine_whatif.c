@@ -2,7 +2,7 @@
  *
  * The body is read and the simulations run in libuv's pool. What they take is counted in the
  * account of the key's tenant (server/work_queue.h), and they are bounded in requests, tokens,
- * turns and time. They end when the client disconnects. */
+ * turns and time. They end when the client disconnects or the server is shut down. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -130,12 +130,13 @@ static enum status read_body(struct task *task, struct json *doc) {
 
 static bool goes_on(void *ctx) {
     struct whatif_task *t = ctx;
-    return !atomic_load(&t->base.is_left) && ++t->turns <= TURNS_MAX &&
-           clock_now(&clock_real) < t->until_us;
+    return !atomic_load(&t->base.is_left) && !t->base.server->is_draining &&
+           ++t->turns <= TURNS_MAX && clock_now(&clock_real) < t->until_us;
 }
 
 static enum status refuse_run(struct whatif_task *t, enum status st, const struct err *err) {
     struct api_error *e = &t->base.error;
+    if (st == ST_CANCELLED) TRY(server_check_draining(t->base.server, e));
     if (st == ST_CANCELLED)
         return api_refuse(e, 400, "recording", "simulation_too_long",
                           "simulating the recording takes more than %d turns of the engine or %d "

@@ -50,6 +50,8 @@ void generations_close(struct generations *all) {
 void generations_destroy(struct generations *all) {
     if (!all) return;
     CHECK(all->items.count == 0);
+    CHECK(all->answers.used == 0);
+    CHECK(all->keep.used == 0);
     mem_free(all);
 }
 

@@ -110,6 +110,20 @@ static void finish_choice(struct generation *gen, uint32_t i, enum finish_reason
         note_finish(gen, i, finish);
 }
 
+/* The request's own grammar left no token, or no memory was left for it. */
+static void refuse_for_grammar(const struct generation *gen, const struct request *q,
+                               struct api_error *e) {
+    const char *field = gen->request.grammar.field;
+    if (q->grammar_failure == ST_UNAVAILABLE) {
+        api_refuse(e, 503, NULL, "memory_full", "%s", q->refusal.text);
+        e->retry_after_ms = GRAMMAR_RETRY_MS;
+    } else if (q->grammar_failure == ST_NOMEM) {
+        api_refuse(e, 503, NULL, "out_of_memory", "%s", q->refusal.text);
+    } else {
+        api_refuse(e, 400, field, "invalid_grammar", "'%s': %s", field, q->refusal.text);
+    }
+}
+
 /* The error of a finish reason other than stop and length. */
 static void fail_choice(struct generation *gen, const struct request *q,
                         enum finish_reason finish) {
@@ -118,6 +132,8 @@ static void fail_choice(struct generation *gen, const struct request *q,
         api_refuse(&e, 504, NULL, "deadline_exceeded", "the request exceeded its deadline");
     else if (finish == FINISH_CANCELLED)
         api_refuse(&e, 499, NULL, "request_cancelled", "the request was cancelled");
+    else if (finish == FINISH_ERROR && q->grammar_failure != ST_OK)
+        refuse_for_grammar(gen, q, &e);
     else
         api_refuse(&e, finish == FINISH_REFUSED ? 400 : 500, NULL, NULL, "%s", q->refusal.text);
     generation_fail(gen, &e);

@@ -15,6 +15,7 @@
 #include "server/generation.h"
 
 enum { GENERATION_BUCKETS = 8192 };
+enum { GRAMMAR_RETRY_MS = 1000 }; /* after a refusal for the memory of grammars */
 
 /* One engine request of a generation. The engine's `user` points here until it is released. */
 struct generation_part {

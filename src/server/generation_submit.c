@@ -23,6 +23,8 @@ struct generation_work {
     struct generation *generation;
     enum status status;
     struct api_error error;
+    uint32_t tenant;
+    bool has_others;          /* there are other tenants */
     atomic_bool is_cancelled; /* no client waits for it; the pool reads it */
 };
 
@@ -91,6 +93,7 @@ static struct request_spec spec_of(const struct generation *gen, const struct to
                                 .tenant = gen->key ? gen->key->tenant : 0,
                                 .has_share = keys_has_others(gen->all->options.keys, gen->key),
                                 .urgency = q->urgency,
+                                .wakes_later = true, /* work_queue_options.after_batch */
                                 .user = part};
     spec.sample.top_logprobs = q->top_logprobs;
     spec.urgency.expires_us = time_left(gen, clock_now(&clock_real));
@@ -98,13 +101,14 @@ static struct request_spec spec_of(const struct generation *gen, const struct to
 }
 
 /* Memory of the engine's request: what request_create allocates. */
-static uint64_t bytes_of(const struct request_spec *spec) {
+static uint64_t bytes_of(const struct generation *gen, const struct request_spec *spec) {
+    uint64_t mask = spec->grammar ? tokenizer_vocab(gen->model->tokenizer) / 8 : 0;
     bool has_tops = spec->want_logprobs && spec->sample.top_logprobs > 0;
     uint64_t entry = (spec->want_logprobs ? sizeof(struct token_logprob) : 0) +
                      (has_tops ? sizeof(struct sample_result) : 0);
     uint64_t total = (uint64_t)spec->prompt_tokens + spec->max_tokens;
     uint64_t choice =
-        sizeof(struct choice) + total * sizeof(spec->prompt[0]) + spec->max_tokens * entry;
+        sizeof(struct choice) + total * sizeof(spec->prompt[0]) + spec->max_tokens * entry + mask;
     return spec->n * choice + (spec->want_prompt_logprobs ? spec->prompt_tokens * entry : 0);
 }
 
@@ -113,7 +117,7 @@ static enum status reserve_memory(struct generation *gen, struct api_error *e) {
     uint64_t bytes = 0;
     for (uint32_t p = 0; p < gen->prompts.count; p++) {
         struct request_spec spec = spec_of(gen, &gen->prompts.list[p], &gen->parts[p]);
-        bytes += bytes_of(&spec);
+        bytes += bytes_of(gen, &spec);
     }
     TRY(generation_charge(gen, bytes, e));
     gen->engine_bytes = bytes;
@@ -134,6 +138,7 @@ static enum status submit_part(struct generation *gen, uint32_t p, struct api_er
     if (st == ST_NOMEM) return api_refuse(e, 503, NULL, "out_of_memory", "%s", err.text);
     if (st != ST_OK) return api_refuse(e, 400, NULL, NULL, "%s", err.text);
     gen->part_count = p + 1;
+    gen->model->has_submitted = true;
     for (uint32_t i = 0; i < gen->request.n; i++) {
         gen->answer.choices[part->first + i].tokens = &part->request->choices[i];
         gen->choices[part->first + i].is_finished = false;
@@ -173,6 +178,8 @@ static enum status compile_grammar(struct generation_work *w, struct api_error *
     const struct grammar_source source = {.kind = g->kind,
                                           .text = buf_str(&g->source),
                                           .max_tokens = gen->request.max_tokens,
+                                          .tenant = w->tenant,
+                                          .has_others = w->has_others,
                                           .cancelled = is_cancelled,
                                           .cancelled_ctx = w};
     struct grammar_refusal why;
@@ -183,6 +190,12 @@ static enum status compile_grammar(struct generation_work *w, struct api_error *
     enum status st = grammars_compile(gen->model->grammars, &source, &gen->grammar, &why);
     if (st == ST_OK) return ST_OK;
     if (st == ST_NOMEM) return api_refuse(e, 503, NULL, "out_of_memory", "%s", why.err.text);
+    if (st == ST_UNAVAILABLE) {
+        api_refuse(e, why.is_share ? 429 : 503, NULL,
+                   why.is_share ? "memory_share_full" : "memory_full", "%s", why.err.text);
+        e->retry_after_ms = GRAMMAR_RETRY_MS;
+        return st;
+    }
     return api_refuse(e, 400, g->field, "invalid_grammar", "'%s' is refused%s%s: %s", g->field,
                       why.path[0] ? " at " : "", why.path, why.err.text);
 }
@@ -238,6 +251,8 @@ static void prepare(struct generation *gen) {
         w->item.bytes = gen->request.prompt_bytes;
         w->item.is_long = gen->request.grammar.is_given;
         w->generation = gen;
+        w->tenant = gen->key ? gen->key->tenant : 0;
+        w->has_others = keys_has_others(gen->all->options.keys, gen->key);
         st = work_queue_push(gen->all->options.work, &gen->account->lane, &w->item);
     }
     if (st == ST_OK) {

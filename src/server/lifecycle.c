@@ -414,9 +414,21 @@ static enum status make_tools(struct server *s, struct err *err) {
     return ST_OK;
 }
 
+/* Once for all requests that were prepared together. */
+static void wake_engines(void *ctx) {
+    struct server *s = ctx;
+    for (uint32_t i = 0; i < registry_count(s->registry); i++) {
+        struct served_model *m = registry_at(s->registry, i);
+        if (m->has_submitted) engine_wake(m->engine);
+        m->has_submitted = false;
+    }
+}
+
 static enum status make_queue(struct server *s, struct err *err) {
     TRY(memory_plan_make(&s->settings, memory_plan_machine_bytes(), &s->memory, err));
     const struct work_queue_options options = {.loop = &s->loop,
+                                               .after_batch = wake_engines,
+                                               .ctx = s,
                                                .items_max = WORK_ITEMS_MAX,
                                                .bytes_max = s->memory.work,
                                                .bytes_least = s->settings.body_max,
@@ -485,7 +497,20 @@ static void exit_unfreed(struct server *s) {
     notify_close(&s->notify);
 }
 
+/* Every request has ended, in whatever way: nothing is counted as under way or held. */
+static void check_empty(const struct server *s) {
+    CHECK(s->tasks == 0);
+    CHECK(s->embeds == 0);
+    CHECK(s->embeddings.used == 0);
+    CHECK(s->ws_clients.count == 0);
+    CHECK(s->pings.count == 0);
+    CHECK(!s->keys || keys_are_idle(s->keys));
+    for (uint32_t i = 0; s->registry && i < registry_count(s->registry); i++)
+        CHECK(registry_at(s->registry, i)->live_choices == 0);
+}
+
 static void destroy(struct server *s) {
+    check_empty(s);
     generations_destroy(s->generations);
     work_queue_destroy(s->work);
     accounts_destroy(s->accounts);

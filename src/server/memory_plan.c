@@ -54,6 +54,8 @@ enum status memory_plan_make(const struct settings *settings, uint64_t machine_b
                                 .replies = total / 4,
                                 .answers = total / 4,
                                 .work = total / 8,
-                                .embeddings = total / 8};
+                                .embeddings = total / 8,
+                                .grammars = total / 8};
+    if (settings->grammar_memory) out->grammars = settings->grammar_memory;
     return check(settings, out, err);
 }

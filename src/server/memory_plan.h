@@ -9,6 +9,9 @@
  *     work        1/8   texts that wait for libuv's pool, or are in it       server/work_queue.h
  *     embeddings  1/8   texts and vectors of embeddings                      server/embeddings.c
  *
+ * The grammars of each model have --grammar-memory in addition, by default an eighth of the bound
+ * (grammar/grammar_memory.h).
+ *
  * Thread: any. Memory: never allocates.
  */
 #ifndef SERVER_MEMORY_PLAN_H
@@ -23,6 +26,7 @@ struct settings;
 struct memory_plan {
     uint64_t total;
     uint64_t bodies, replies, answers, work, embeddings;
+    uint64_t grammars; /* of each model, not part of the total */
 };
 
 /* `machine_bytes`: the memory of the machine or of its container, for the default. ST_BAD: the

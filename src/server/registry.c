@@ -28,6 +28,7 @@
 #include "sched/policy.h"
 #include "text/chat_prompt.h"
 #include "text/tokenizer.h"
+#include "server/memory_plan.h"
 
 enum {
     LOADING_RETRY_MS = 1000,
@@ -132,6 +133,7 @@ static enum status open_encoder(struct registry *r, struct model_parts *p, struc
                                            .device = r->service.device,
                                            .isa = r->service.isa,
                                            .placement = r->service.placement,
+                                           .fp8_weights = r->service.fp8_weights,
                                            .weights = r->service.weights,
                                            .on_progress = on_progress,
                                            .progress_ctx = r};
@@ -431,6 +433,8 @@ static enum status read_settings(struct registry *r, const struct env_settings *
                                  struct err *err) {
     const struct settings *s = r->settings;
     struct service_options *o = &r->service;
+    struct memory_plan memory;
+    TRY(memory_plan_make(s, memory_plan_machine_bytes(), &memory, err));
     *o = (struct service_options){.knobs = knobs_default(),
                                   .kv_bytes = s->kv_memory,
                                   .memory_share = s->gpu_memory,
@@ -438,10 +442,12 @@ static enum status read_settings(struct registry *r, const struct env_settings *
                                   .device = s->device,
                                   .isa = s->isa,
                                   .placement = s->placement,
+                                  .fp8_weights = strcmp(s->weights, "fp8") == 0,
                                   .spill_dir = env->tmp_dir,
                                   .record_bytes = s->record_bytes,
                                   .grammar_us = (int64_t)(s->grammar_s * 1e6),
                                   .grammar_bytes = s->grammar_max,
+                                  .grammar_memory = memory.grammars,
                                   .secret = &r->secret,
                                   .on_progress = on_progress,
                                   .progress_ctx = r};

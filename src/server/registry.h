@@ -72,6 +72,7 @@ struct served_model {
     struct service_memory memory;
     uint32_t metrics_idx;  /* its number in the metrics */
     uint32_t live_choices; /* of its generations, that the engine has not ended */
+    bool has_submitted;    /* to its engine, which must be woken */
 
     struct model_parts *parts; /* private to registry.c */
 };

@@ -6,6 +6,7 @@
 #ifndef SERVER_SERVER_INT_H
 #define SERVER_SERVER_INT_H
 
+#include <stdatomic.h>
 #include <uv.h>
 
 #include "access/access.h"
@@ -54,9 +55,9 @@ struct server {
     struct http_document *openapi; /* /openapi.json: it is constant, so all responses share it */
     struct http_document *page[PAGE_FILES_MAX]; /* likewise the files of the page, by page_at */
 
-    bool is_loaded;   /* every model is ready or has failed */
-    bool is_draining; /* no new work is accepted */
-    bool is_ending;   /* work that was left has been failed */
+    bool is_loaded;          /* every model is ready or has failed */
+    atomic_bool is_draining; /* no new work is accepted; the pool reads it, too */
+    bool is_ending;          /* work that was left has been failed */
     bool is_http_closed, is_closed, has_handles;
     bool is_hurried;     /* by a second signal */
     bool is_stuck;       /* a thread did not stop in time: nothing is freed */
@@ -85,6 +86,8 @@ enum status server_check_draining(const struct server *s, struct api_error *e);
 enum status server_check_room(enum http_room room, struct api_error *e);
 /* 24 hexadecimal digits from the system's random numbers. */
 void server_make_id(struct server *s, char out[SERVER_ID_BYTES]);
+/* For a request that brings none: as random_seed (sample/random_seed.h). */
+uint64_t server_make_seed(struct server *s);
 
 /* ---- what lifecycle.c calls in files that handle requests ---- */
 

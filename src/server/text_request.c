@@ -9,7 +9,6 @@
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "sample/random_seed.h"
 #include "server/handlers.h"
 #include "server/http_request.h"
 #include "server/registry.h"
@@ -128,7 +127,7 @@ enum status text_generation_create(struct server *s, const struct http_head *hea
         api_request_deinit(spec->request);
         return st;
     }
-    if (!spec->request->has_seed) spec->request->sample.seed = random_seed();
+    if (!spec->request->has_seed) spec->request->sample.seed = server_make_seed(s);
     st = generation_create(s->generations, spec, out, e);
     if (st != ST_OK) {
         keys_end(s->keys, spec->key, 0, 0, spec->arrived_us);
@@ -139,7 +138,7 @@ enum status text_generation_create(struct server *s, const struct http_head *hea
     gen->timeout_us = (int64_t)(s->settings.request_timeout_s * 1e6);
     gen->survives = str_is(header(head, "x-jitney-keep"), "true");
     gen->is_findable = gen->survives || gen->request.stream;
-    trace_id_read(header(head, "traceparent"), &gen->trace);
+    if (s->tracer) trace_id_read(header(head, "traceparent"), &gen->trace);
     return ST_OK;
 }
 

@@ -11,6 +11,11 @@
  *     2. of the lanes that have such work, each in turn; with several tenants a lane never has all
  *        threads.
  *
+ * To hand one short text to another thread costs as much as tokenising it. So a thread gets short
+ * work in a *batch*: up to `batch_items` items of few bytes, of all tenants in turn. Items
+ * that arrive before the thread starts are added to its batch. After 1 ms the thread starts no
+ * further item; the remaining items return to the front of their lanes.
+ *
  *     push -> waiting -> running, in the pool -> done
  *                +--cancel--> removed, without `done`
  *
@@ -31,6 +36,7 @@
 #include "base/status.h"
 
 struct api_error;
+struct clock;
 struct uv_loop_s;
 struct work_queue; /* opaque */
 
@@ -41,8 +47,9 @@ enum work_state { WORK_IDLE, WORK_WAITING, WORK_RUNNING };
 struct work_lane {
     struct list waiting[WORK_LENGTHS];
     struct list_link in_queue[WORK_LENGTHS]; /* among the lanes that have such work */
-    uint32_t running;
-    struct share items, bytes; /* waiting and running */
+    uint32_t running;                        /* items */
+    uint32_t threads;                        /* that have some of them */
+    struct share items, bytes;               /* waiting and running */
 };
 
 /* The first member of the owner's struct. The owner sets the fields of the first group. */
@@ -70,6 +77,10 @@ struct work_queue_options {
     uint64_t items_max, bytes_max;
     uint64_t bytes_least; /* that a tenant may hold, however many others hold some */
     bool is_single;       /* there is one tenant only */
+    uint32_t batch_items; /* of short work that a thread gets at once; 0: 32, which is the most */
+    void (*after_batch)(void *ctx); /* all `done` of a batch were called; NULL: nothing */
+    void *ctx;
+    const struct clock *clock; /* limits the time of a batch; NULL: the real one */
 };
 enum status work_queue_create(const struct work_queue_options *options, struct work_queue **out);
 void work_queue_destroy(struct work_queue *q); /* NULL is fine */

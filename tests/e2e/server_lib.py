@@ -157,6 +157,7 @@ class Server:
         self.url = ""
         self.place = "http" if "--port" in listen else ""  # it may listen in other places, too
         self.document = None
+        self.key = ""  # that requests without a key of their own send
         # Nothing is written to the user's cache unless a test asks for it.
         env = {**os.environ, "JITNEY_WEIGHTS_CACHE": "off", **(env or {})}
         self.process = subprocess.Popen(
@@ -233,6 +234,8 @@ class Server:
         host, port = self.address
         connection = http.client.HTTPConnection(host, port, timeout=timeout)
         headers = dict(headers or {})
+        if self.key:
+            headers.setdefault("authorization", f"Bearer {self.key}")
         if isinstance(body, (dict, list)):
             body = json.dumps(body).encode()
             headers.setdefault("content-type", "application/json")

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from cli_lib import answer
-from server_lib import Server, http_request, parse_events, read_until, tiny_model, wait_until
+from server_lib import (Server, http_request, parse_events, read_all, read_until, tiny_model,
+                        wait_until)
 
 httpx = pytest.importorskip("httpx", reason="the package httpx is not installed")
 
@@ -289,6 +290,24 @@ def test_only_administrators_may_watch(model, tmp_path):
     with start(model, *STEP, "--no-auth", "--host", "0.0.0.0") as server:
         reply = server.plain("GET", path)
         assert reply.status == 403 and reply.error["code"] == "not_admin"
+
+
+def test_watchers_have_a_limit_and_give_back_their_places(model):
+    with start(model, *STEP) as server:
+        socks = []
+
+        def watch():
+            socks.append(server.connect())
+            socks[-1].sendall(http_request("GET", "/v1/engine/steps"))
+            return read_until(socks[-1], b"\r\n\r\n")
+        assert all(b" 200 OK" in watch() for _ in range(64))
+        refusal = watch()
+        assert b" 503 " in refusal
+        assert b"64 clients" in read_until(socks[-1], b"too_many_watchers", refusal)
+        socks[0].close()
+        assert wait_until(lambda: b" 200 OK" in watch())
+        for sock in socks:
+            sock.close()
 
 
 def test_a_shutdown_ends_the_streams(model):
@@ -623,3 +642,15 @@ def test_whatif_ends_when_its_client_disconnects(model):
         assert wait_until(lambda: any('"whatif"' in line for line in server.lines), 60)
         line = json.loads(next(line for line in server.lines if '"whatif"' in line))
         assert line["outcome"] == "client_gone" and line["turns"] < 10000000
+
+
+def test_a_shutdown_does_not_wait_for_whatif(model):
+    endless = made_up([(4000, 16, 0, 0, 0, i + 1) for i in range(7000)])
+    body = json.dumps({"recording": endless, "policies": ["fair"]}).encode()
+    with start(model, *STEP, "--set", "max_seqs=1") as server:
+        sock = server.connect(timeout=60)
+        sock.sendall(http_request("POST", "/v1/engine/whatif", body))
+        assert wait_until(lambda: server.metrics()["jitney:work_bytes"] > 1e8, 60)
+        server.process.send_signal(signal.SIGTERM)
+        reply = read_all(sock)
+        assert reply.startswith(b"HTTP/1.1 503 ") and b'"shutting_down"' in reply, reply[:500]

@@ -150,7 +150,8 @@ def test_streams_http2_keys_and_websockets_pass_through_nginx(model, certificate
                 return messages
         assert len(asyncio.run(by_websocket())) > 3
         assert not any("203.0.113.9" in line for line in server.lines)
-        assert any("path=/livez" in line and "peer=127.0.0.1" in line for line in server.lines)
+        assert wait_until(lambda: any("path=/livez" in line and "peer=127.0.0.1" in line
+                                      for line in server.lines))
 
 
 IGNORE = "proxy_ignore_headers X-Accel-Buffering;"  # what the server sends with a stream

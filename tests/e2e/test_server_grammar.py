@@ -123,6 +123,15 @@ def test_logprobs_stop_strings_choices_and_biases_go_with_a_grammar(client):
     assert answer.choices[0].message.content == texts[0][:texts[0].index(stop)]
 
 
+def test_a_grammar_whose_next_token_passes_the_budget_is_the_requests_fault(client):
+    ways = " | ".join(f'[a-z{chr(65 + i % 26)}]{{1,9}} "{i:04}"' for i in range(1500))
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(client, extra_body={"grammar": "root ::= " + ways})
+    assert caught.value.param == "grammar" and "budget" in caught.value.message
+    assert caught.value.type == "invalid_request_error"
+    assert caught.value.code == "invalid_grammar"
+
+
 @pytest.mark.parametrize("fields, param, words", [
     ({"extra_body": {"guided_json": {"properties": {"a": {"pattern": "("}}}}}, "guided_json",
      "#/properties/a"),
@@ -173,3 +182,15 @@ def test_ollama_and_anthropic(server):
             model="ada", max_tokens=50, messages=QUESTION,
             extra_body={"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}})
     assert Person.model_validate_json(answer.content[0].text) == ADA
+
+
+def test_grammars_of_requests_under_way_have_a_bound(tmp_path):
+    wild = talking_model(tmp_path / "wild")
+    body = {"model": "wild", "messages": QUESTION, "max_tokens": 9}
+    words = [f"{i * 7919:x} word" for i in range(3000)]
+    with Server(wild, "--kv-memory", "64M", "--grammar-memory", "100K") as server:
+        large = server.post("/v1/chat/completions", {**body, "guided_choice": words})
+        assert large.status == 503 and large.error["code"] == "memory_full"
+        assert "--grammar-memory" in large.error["message"] and large.headers["retry-after"] == "1"
+        small = server.post("/v1/chat/completions", {**body, "regex": "[ab]{2}"})
+        assert small.status == 200, small.body

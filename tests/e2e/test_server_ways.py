@@ -363,7 +363,7 @@ def test_a_long_message_is_parsed_in_the_pool_and_later_ones_wait(server, expect
     async def main():
         async with websockets.connect(ws_url(server)) as ws:
             await ws.send(padded)
-            await ws.send(json.dumps(body_of()))  # too early: busy, or the first is over
+            await ws.send(json.dumps(body_of(2)))  # too early: it does not overtake the long one
             busy, messages = False, []
             while not messages or messages[-1] != "[DONE]":
                 message = await asyncio.wait_for(ws.recv(), 10)
@@ -379,6 +379,26 @@ def test_a_long_message_is_parsed_in_the_pool_and_later_ones_wait(server, expect
     assert busy
     assert text_of([json.loads(m) for m in messages[:-1]]) == expected
     assert wait_until(server.is_quiet, 15)
+
+
+def frame_of(text):
+    """A text as one frame whose mask is zero."""
+    size = len(text)
+    head = bytes([0x81, 0x80 + size]) if size < 126 else b"\x81\xff" + size.to_bytes(8, "big")
+    return head + bytes(4) + text
+
+
+def test_a_cancel_reaches_a_message_that_is_being_read(server):
+    """Both are sent at once, so the cancel comes while the message is parsed, or just after."""
+    padded = json.dumps(body_of(4000, ignore_eos=True)).encode() + 200000 * b" "
+    sock = server.connect()
+    sock.sendall(http_request("GET", "/v1/stream", upgrade="websocket", connection="upgrade",
+                              sec_websocket_version="13",
+                              sec_websocket_key="AAAAAAAAAAAAAAAAAAAAAA=="))
+    read_until(sock, b"\r\n\r\n")
+    sock.sendall(frame_of(padded) + frame_of(b'{"type":"cancel"}'))
+    assert b"request_cancelled" in read_until(sock, b"[DONE]")
+    sock.close()
 
 
 def test_a_websocket_whose_key_was_removed_is_closed(model, tmp_path):

@@ -640,6 +640,113 @@ static int remove_file(void **state) {
     return 0;
 }
 
+/* ---- the last value that is accepted, and the next ---- */
+
+static bool is_accepted(const char *line) {
+    struct keys *k = NULL;
+    struct err err = {0};
+    write_keys(line);
+    const bool is = keys_create(path, &k, &err) == ST_OK;
+    keys_destroy(k);
+    return is;
+}
+
+static void test_values_of_a_line_are_accepted_up_to_their_limits(void **state) {
+    (void)state;
+    static const struct {
+        const char *line;
+        bool is_fine;
+    } cases[] = {
+        {"sk priority=1000", true},
+        {"sk priority=1001", false},
+        {"sk priority=-1000", true},
+        {"sk priority=-1001", false},
+        {"sk rpm=4294967295", true},
+        {"sk rpm=4294967296", false},
+        {"sk tpm=4294967295", true},
+        {"sk tpm=4294967296", false},
+        {"sk concurrent=4294967296", false},
+        {"sk ttft=4294967296", false},
+        {"sk rpm=-1", false},
+        {"sk tenant=", false},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        assert_int_equal(is_accepted(cases[i].line), cases[i].is_fine);
+    for (int bytes = 62; bytes <= 65; bytes++) {
+        static const char *const before[] = {"sk name=", "sk tenant=", "sk\n@"};
+        for (size_t i = 0; i < sizeof(before) / sizeof(before[0]); i++) {
+            char line[100];
+            snprintf(line, sizeof(line), "%s%0*d\n", before[i], bytes, 7);
+            assert_int_equal(is_accepted(line), bytes < 64);
+        }
+    }
+}
+
+static void test_a_key_may_be_as_long_as_the_limit(void **state) {
+    (void)state;
+    enum { LONGEST = 512 };
+    char text[LONGEST + 3];
+    for (int bytes = LONGEST - 1; bytes <= LONGEST + 1; bytes++) {
+        snprintf(text, sizeof(text), "%0*d\n", bytes, 7);
+        assert_int_equal(is_accepted(text), bytes <= LONGEST);
+        if (bytes > LONGEST) continue;
+        struct keys *k = keys_of(text);
+        assert_non_null(keys_find(k, (struct str){text, (size_t)bytes}));
+        assert_null(keys_find(k, (struct str){text, (size_t)bytes - 1}));
+        keys_destroy(k);
+    }
+}
+
+/* A prompt may wait for seconds between the begin of its request and the reservation. */
+static void test_tokens_that_grow_old_while_a_prompt_is_prepared_are_free(void **state) {
+    (void)state;
+    struct key_refusal why = {0};
+    struct keys *k = keys_of("sk tpm=50\n");
+    const struct key *key = find(k, "sk");
+    assert_true(keys_begin(k, key, 0, &why));
+    keys_end(k, key, 0, 49, 0);
+    assert_true(keys_begin(k, key, 59900000, &why));
+    struct key_claim claim = {.prompt_tokens = 10};
+    assert_false(keys_reserve(k, key, &claim, 59999999, &why));
+    assert_int_equal(why.taken, 49);
+    assert_int_equal(why.wait_ms, 1);
+    assert_true(keys_reserve(k, key, &claim, 60000000, &why));
+    assert_int_equal(keys_room(k, key, 60000000).tokens_left, 40);
+    keys_end(k, key, claim.reserved, 3, 60000000);
+    assert_int_equal(keys_room(k, key, 60000000).tokens_left, 47);
+    keys_destroy(k);
+}
+
+/* Each of a key's counters alone. */
+static void test_keys_are_idle_when_all_was_given_back(void **state) {
+    (void)state;
+    struct key_refusal why = {0};
+    struct keys *k = keys_of("one tenant=t tpm=100\ntwo tenant=t\nthree\n");
+    const struct key *keys[] = {find(k, "one"), find(k, "two"), find(k, "three")};
+    assert_true(keys_are_idle(k));
+    for (size_t i = 0; i < 3; i++) {
+        struct key_claim claim = {.prompt_tokens = 5};
+        assert_true(keys_begin(k, keys[i], 0, &why));
+        assert_false(keys_are_idle(k));
+        assert_true(keys_reserve(k, keys[i], &claim, 0, &why));
+        keys_hold(k, keys[i], 2, 3);
+        keys_end(k, keys[i], claim.reserved, 0, 0);
+        assert_false(keys_are_idle(k)); /* for its places */
+        keys_drop(k, keys[i], 2, 3);
+        assert_true(keys_are_idle(k));
+        assert_true(keys_begin(k, keys[i], 0, &why));
+        assert_true(keys_begin(k, keys[i], 0, &why));
+        assert_true(keys_reserve(k, keys[i], &claim, 0, &why));
+        keys_end(k, keys[i], 0, 0, 0);
+        keys_end(k, keys[i], claim.reserved - 1, 0, 0);
+        assert_false(keys_are_idle(k)); /* for one reserved token */
+        assert_true(keys_begin(k, keys[i], 0, &why));
+        keys_end(k, keys[i], 1, 0, 0);
+        assert_true(keys_are_idle(k));
+    }
+    keys_destroy(k);
+}
+
 int main(void) {
     snprintf(path, sizeof(path), "/tmp/test_keys.%d", (int)getpid());
     const struct CMUnitTest tests[] = {
@@ -666,6 +773,10 @@ int main(void) {
         cmocka_unit_test(test_a_key_may_move_to_another_tenant_with_requests_under_way),
         cmocka_unit_test(test_a_flood_of_one_tenant_leaves_room_for_the_others),
         cmocka_unit_test(test_a_key_that_was_removed_from_the_file_is_not_live),
+        cmocka_unit_test(test_values_of_a_line_are_accepted_up_to_their_limits),
+        cmocka_unit_test(test_a_key_may_be_as_long_as_the_limit),
+        cmocka_unit_test(test_tokens_that_grow_old_while_a_prompt_is_prepared_are_free),
+        cmocka_unit_test(test_keys_are_idle_when_all_was_given_back),
     };
     return cmocka_run_group_tests(tests, NULL, remove_file);
 }

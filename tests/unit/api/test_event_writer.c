@@ -323,6 +323,30 @@ static void test_a_full_log_is_reported(void **state) {
     done(l);
 }
 
+/* Texts of any length stay whole, and a log takes as many bytes as it may and no byte more. */
+static void test_a_log_keeps_long_texts_up_to_its_last_byte(void **state) {
+    (void)state;
+    enum { LONG = 70000 };
+    static char text[LONG];
+    memset(text, 'x', sizeof(text));
+    struct event_log *log;
+    struct api_event ev = {.kind = EVENT_TEXT, .text = {text, LONG}};
+    assert_int_equal(event_log_create(&log, 1 << 20), ST_OK);
+    assert_int_equal(event_log_add(log, &ev), ST_OK);
+    assert_int_equal(event_log_add(log, &ev), ST_OK);
+    for (uint32_t i = 0; i < 2; i++) assert_int_equal(event_log_at(log, i).text.len, LONG);
+    const uint64_t bytes = event_log_bytes(log);
+    assert_true(bytes > 2 * (uint64_t)LONG);
+    event_log_destroy(log);
+    for (uint64_t more = 0; more < 2; more++) {
+        assert_int_equal(event_log_create(&log, bytes - 1 + more), ST_OK);
+        assert_int_equal(event_log_add(log, &ev), ST_OK);
+        assert_int_equal(event_log_add(log, &ev), more ? ST_OK : ST_FULL);
+        assert_int_equal(event_log_count(log), 1 + more);
+        event_log_destroy(log);
+    }
+}
+
 static void test_text_is_cut_between_characters(void **state) {
     (void)state;
     static const struct {
@@ -441,6 +465,7 @@ int main(void) {
         cmocka_unit_test(test_any_cut_of_the_tokens_gives_the_same_events),
         cmocka_unit_test(test_texts_joined_are_what_the_tokenizer_decodes),
         cmocka_unit_test(test_a_full_log_is_reported),
+        cmocka_unit_test(test_a_log_keeps_long_texts_up_to_its_last_byte),
         cmocka_unit_test(test_text_is_cut_between_characters),
         cmocka_unit_test(test_a_log_links_the_events_of_each_choice),
         cmocka_unit_test(test_a_forced_call_begins_in_the_prompt),

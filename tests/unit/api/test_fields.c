@@ -386,6 +386,25 @@ static void test_unknown_fields_are_ignored(void **state) {
     assert_int_equal(judge_text(EP_EMBEDDINGS, STR("null"), &e), ST_BAD);
 }
 
+/* Empty names and very many names, too; the known one is among them, first or last. */
+static void test_a_field_is_found_among_many_unknown_ones(void **state) {
+    (void)state;
+    for (uint32_t unknown = 0; unknown < 200; unknown += 33) {
+        for (int is_first = 0; is_first < 2; is_first++) {
+            struct api_error e;
+            struct buf body;
+            buf_init(&body, 1 << 16);
+            buf_printf(&body, "{%s", is_first ? "\"input\":7,\"\":0" : "\"\":0");
+            for (uint32_t i = 0; i < unknown; i++) buf_printf(&body, ",\"field_%u\":%u", i, i);
+            buf_printf(&body, "%s}", is_first ? "" : ",\"input\":7");
+            assert_int_equal(judge_text(EP_EMBEDDINGS, buf_str(&body), &e), ST_BAD);
+            assert_string_equal(e.param, "input");
+            assert_string_equal(e.code, "invalid_type");
+            buf_deinit(&body);
+        }
+    }
+}
+
 static void test_every_row_is_complete(void **state) {
     (void)state;
     for (uint32_t i = 0; i < api_field_count; i++) {
@@ -424,6 +443,7 @@ int main(void) {
         cmocka_unit_test(test_a_value_that_the_row_does_not_list_is_refused),
         cmocka_unit_test(test_unsupported_fields_are_refused_unless_without_effect),
         cmocka_unit_test(test_unknown_fields_are_ignored),
+        cmocka_unit_test(test_a_field_is_found_among_many_unknown_ones),
         cmocka_unit_test(test_every_row_is_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

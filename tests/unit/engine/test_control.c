@@ -107,11 +107,45 @@ static void test_a_lower_queue_max_refuses_newcomers_only(void **state) {
     engine_destroy(rig.engine);
 }
 
+/* A question that comes between `take` and `finish` is not answered by them. */
+static void test_a_question_that_comes_meanwhile_waits_for_the_next_turn(void **state) {
+    (void)state;
+    struct rig rig;
+    struct knobs k = rig_knobs();
+    rig_open(&rig, &k, NULL, false, 0);
+    struct control *c = engine_control(rig.engine);
+    struct control_rules rules = control_rules(c), taken;
+    uint64_t change = 0, other = 0;
+    const uint64_t first = control_ask_map(c);
+    assert_false(control_take(c, &taken));
+    const uint64_t second = control_ask_map(c);
+    rules.knobs.queue_max = 7;
+    assert_int_equal(control_ask_change(c, &rules, &change), ST_OK);
+    assert_int_equal(control_ask_change(c, &rules, &other), ST_FULL);
+    control_finish(c, engine_kv(rig.engine));
+    assert_true(control_is_done(c, first));
+    assert_false(control_is_done(c, second));
+    assert_false(control_is_done(c, change));
+    assert_int_equal(control_rules(c).knobs.queue_max, k.queue_max);
+    assert_true(control_is_asked(c));
+    assert_true(control_take(c, &taken));
+    assert_int_equal(taken.knobs.queue_max, 7);
+    assert_int_equal(control_ask_change(c, &rules, &other), ST_FULL); /* until it is in force */
+    control_finish(c, engine_kv(rig.engine));
+    assert_true(control_is_done(c, second));
+    assert_true(control_is_done(c, change));
+    assert_int_equal(control_rules(c).knobs.queue_max, 7);
+    assert_false(control_is_asked(c));
+    assert_int_equal(control_ask_change(c, &rules, &other), ST_OK);
+    engine_destroy(rig.engine);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_map_shows_the_state_of_every_block),
         cmocka_unit_test(test_an_idle_engine_is_woken),
         cmocka_unit_test(test_a_lower_queue_max_refuses_newcomers_only),
+        cmocka_unit_test(test_a_question_that_comes_meanwhile_waits_for_the_next_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -389,6 +389,7 @@ static void test_a_long_text_expires_between_two_passes(void **state) {
     assert_ptr_equal(take(&rig), &rig.jobs[10]);
     assert_int_equal(rig.jobs[10].status, ST_CANCELLED);
     assert_true(rig.jobs[10].has_expired);
+    assert_true(rig.jobs[10].computed <= 1); /* by the pass that was under way, of one token */
     assert_true(rig.jobs[10].computed < rig.jobs[10].tokens);
     check_job(&rig, take(&rig));
     close_rig(&rig);
@@ -523,6 +524,7 @@ static void test_a_pass_that_failed_fails_its_jobs_and_does_not_count_as_speed(v
     assert_int_equal(embedder_submit(e, &jobs[2], 1, &err), ST_OK);
     assert_int_equal(embedder_queue(e, 0).wait_us, 0);
     for (int i = 1; i < 3; i++) assert_int_equal(await_job(e)->status, ST_DEVICE);
+    assert_int_equal(embedder_stalled_us(e), 0); /* no pass is under way */
     embedder_close(e);
     loaded_model_close(&loaded);
     mem_free(out);

@@ -1,6 +1,7 @@
 /* Goal:   an answer with a grammar is a text of the grammar, alone, beside others, as one of
  *         several choices, with the next step submitted ahead and with a small context; sources are
- *         refused with a sentence; a grammar that fails ends its own request only.
+ *         refused with a sentence; a grammar that fails ends its own request only, and one whose
+ *         work takes long delays its own request only.
  * Method: a golden model with a tokenizer on the devices cpu and delayed (depth 1), stepped by
  *         hand; every answer is matched again with a fresh matcher of its grammar. */
 #include <setjmp.h>
@@ -9,7 +10,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -240,7 +243,152 @@ static void test_a_bias_that_forbids_every_way_on_is_explained(void **state) {
     run(&r);
     assert_int_equal(finish_of(q, 0), FINISH_ERROR);
     assert_non_null(strstr(q->refusal.text, "grammar"));
+    assert_int_equal(q->grammar_failure, ST_BAD);
     assert_int_not_equal(finish_of(other, 0), FINISH_ERROR);
+    rig_close(&r);
+}
+
+/* --- work that takes long ----------------------------------------------------------------- */
+
+/* A thread that has a grammar to itself, as if it made a mask that takes long. */
+struct holder {
+    struct grammar *grammar;
+    pthread_t thread;
+    pthread_barrier_t has, ends;
+};
+
+static void *hold(void *arg) {
+    struct holder *h = arg;
+    grammar_hold(h->grammar, false);
+    pthread_barrier_wait(&h->has);
+    pthread_barrier_wait(&h->ends);
+    grammar_let_go(h->grammar);
+    return NULL;
+}
+
+static void hold_begin(struct holder *h, const struct answer_grammar *g) {
+    struct sample_params params = sample_params_default();
+    answer_grammar_apply(g, false, &params);
+    h->grammar = params.grammar;
+    pthread_barrier_init(&h->has, NULL, 2);
+    pthread_barrier_init(&h->ends, NULL, 2);
+    assert_int_equal(pthread_create(&h->thread, NULL, hold, h), 0);
+    pthread_barrier_wait(&h->has);
+}
+
+static void hold_end(struct holder *h) {
+    pthread_barrier_wait(&h->ends);
+    pthread_join(h->thread, NULL);
+    pthread_barrier_destroy(&h->has);
+    pthread_barrier_destroy(&h->ends);
+}
+
+static void step_until(struct rig *r, const struct choice *c, uint32_t answered) {
+    bool did_work;
+    for (uint32_t turn = 0; turn < TURNS_MAX && c->ready < c->prompt_tokens + answered; turn++) {
+        assert_int_equal(engine_step(r->s.engine, &did_work), ST_OK);
+        engine_verify(r->s.engine);
+    }
+    assert_true(c->ready >= c->prompt_tokens + answered);
+}
+
+/* The others go on; the late one has the tokens that it has without a delay. `after`: so many
+ * tokens of it come before. */
+static void check_late(const char *device, uint32_t after, bool forces_text) {
+    enum { LATE_CHOICES = 2 };
+    static const char source[] = "(left|right) [0-9]{3} and then [a-z]{20,60}";
+    struct rig r;
+    struct holder h;
+    rig_open(&r, device);
+    struct request_spec spec = spec_of(7), plain = spec_of(8);
+    spec.forces_text = forces_text;
+    spec.n = LATE_CHOICES;
+    struct request *alone = submit_with(&r, GRAMMAR_REGEX, source, spec);
+    run(&r);
+    struct answer_grammar *g = compile(&r, GRAMMAR_REGEX, source);
+    spec.grammar = g;
+    const struct request *late = submit(&r, &spec);
+    step_until(&r, &late->choices[0], after);
+    hold_begin(&h, g);
+    uint32_t before = late->choices[0].ready;
+    const struct choice *other = &submit(&r, &plain)->choices[0];
+    step_until(&r, other, ANSWER);
+    assert_true(late->choices[0].ready <= before + 1);
+    hold_end(&h);
+    run(&r);
+    for (uint32_t i = 0; i < LATE_CHOICES; i++) {
+        const struct choice *a = &alone->choices[i], *b = &late->choices[i];
+        assert_int_equal(finish_of(alone, i), finish_of(late, i));
+        assert_int_equal(a->ready, b->ready);
+        assert_memory_equal(a->tokens, b->tokens, b->ready * sizeof(b->tokens[0]));
+    }
+    answer_grammar_unref(g);
+    rig_close(&r);
+}
+
+static void test_a_late_mask_delays_its_own_request(void **state) {
+    (void)state;
+    for (int forces = 0; forces < 2; forces++)
+        for (uint32_t after = 0; after < 6; after += 5) {
+            check_late("cpu", after, forces);
+            check_late("delayed", after, forces);
+        }
+}
+
+/* The work of one tenant's grammars leaves a thread for the work of another's. */
+static void test_late_work_of_a_tenant_leaves_a_thread_to_others(void **state) {
+    (void)state;
+    enum { HELD = 3 };
+    struct rig r;
+    struct holder holders[HELD], brief;
+    struct request_spec specs[HELD], spec = spec_of(9);
+    bool did_work;
+    rig_open(&r, "cpu");
+    for (int i = 0; i < HELD; i++) {
+        char source[32];
+        snprintf(source, sizeof(source), "[a-z]{%d,60}", 30 + i);
+        specs[i] = spec_of((uint32_t)i);
+        specs[i].tenant = 1;
+        specs[i].grammar = compile(&r, GRAMMAR_REGEX, source);
+        hold_begin(&holders[i], specs[i].grammar);
+        submit(&r, &specs[i]);
+    }
+    spec.tenant = 2;
+    spec.grammar = compile(&r, GRAMMAR_REGEX, "[0-9]{5}");
+    hold_begin(&brief, spec.grammar);
+    const struct choice *other = &submit(&r, &spec)->choices[0];
+    for (int i = 0; i < 5; i++) assert_int_equal(engine_step(r.s.engine, &did_work), ST_OK);
+    hold_end(&brief);
+    step_until(&r, other, 1);
+    for (int i = 0; i < HELD; i++) assert_int_equal(r.requests[i]->choices[0].ready, 5);
+    for (int i = 0; i < HELD; i++) hold_end(&holders[i]);
+    run(&r);
+    for (int i = 0; i < HELD; i++) answer_grammar_unref(specs[i].grammar);
+    answer_grammar_unref(spec.grammar);
+    rig_close(&r);
+}
+
+static void test_a_late_request_can_be_cancelled(void **state) {
+    (void)state;
+    struct rig r;
+    struct holder h;
+    bool did_work;
+    rig_open(&r, "cpu");
+    struct request_spec spec = spec_of(7);
+    spec.grammar = compile(&r, GRAMMAR_REGEX, "[a-z]{30,60}");
+    struct request *late = submit(&r, &spec);
+    step_until(&r, &late->choices[0], 2);
+    struct request *waits = submit(&r, &spec), *waits_too = submit(&r, &spec);
+    hold_begin(&h, spec.grammar);
+    for (int i = 0; i < 5; i++) assert_int_equal(engine_step(r.s.engine, &did_work), ST_OK);
+    engine_cancel(r.s.engine, late); /* one job runs for each thread */
+    engine_cancel(r.s.engine, waits);
+    engine_cancel(r.s.engine, waits_too);
+    run(&r);
+    assert_int_equal(finish_of(late, 0), FINISH_CANCELLED);
+    assert_int_equal(finish_of(waits_too, 0), FINISH_CANCELLED);
+    hold_end(&h);
+    answer_grammar_unref(spec.grammar);
     rig_close(&r);
 }
 
@@ -292,6 +440,62 @@ static void test_forced_text_takes_fewer_steps_and_no_other_answers_in_a_batch(v
     assert_true(preempted > 0);
     rig_close(&r);
     assert_memory_equal(forced, other, sizeof(forced));
+}
+
+/* The tokens that are forced behind "<" if the answer is "<`word`>" or differs from it at `cut`. */
+static uint32_t forced_of(struct rig *r, const char *word, size_t cut,
+                          int32_t out[SAMPLE_FORCED_MAX]) {
+    char source[200];
+    struct tokens first = {0};
+    struct sampler *s = NULL;
+    struct err err = {{0}};
+    struct sample_params params = sample_params_default();
+    const struct sample_bounds bounds = {r->s.loaded.model->hp.vocab, TEXT_MAX};
+    const struct encode_options plain = {.plain_special = true};
+    snprintf(source, sizeof(source), "[\"<%s>\",\"<%.*s%s\"]", word, (int)cut, word,
+             word[cut] == '#' ? "!" : "#");
+    struct answer_grammar *g = compile(r, GRAMMAR_CHOICE, source);
+    answer_grammar_apply(g, true, &params);
+    assert_int_equal(sampler_create(&params, &bounds, &s, &err), ST_OK);
+    sampler_begin_answer(s);
+    assert_int_equal(tokenizer_encode(r->s.loaded.tokenizer, STR("<"), plain, &first), ST_OK);
+    assert_int_equal(first.count, 1);
+    sampler_accept(s, first.ids[0]);
+    const uint32_t count = sampler_forced(s, out);
+    tokens_deinit(&first);
+    sampler_destroy(s);
+    answer_grammar_unref(g);
+    return count;
+}
+
+/* Whatever follows, they are the tokens that the tokenizer gives for all that is behind "<". */
+static void test_forced_tokens_stay_whatever_follows(void **state) {
+    (void)state;
+    static const char *const words[] = {"international",    "the name of the person",
+                                        "Forwarded:9",      "street_address",
+                                        "a long word here", "12345 and then"};
+    const struct encode_options plain = {.plain_special = true};
+    struct rig r;
+    uint32_t all = 0;
+    rig_open(&r, "cpu");
+    for (size_t w = 0; w < sizeof(words) / sizeof(words[0]); w++) {
+        char text[64];
+        struct tokens whole = {0};
+        snprintf(text, sizeof(text), "%s>", words[w]);
+        assert_int_equal(tokenizer_encode(r.s.loaded.tokenizer, str_of(text), plain, &whole),
+                         ST_OK);
+        for (size_t cut = 2; cut < strlen(words[w]); cut++) {
+            int32_t forced[SAMPLE_FORCED_MAX];
+            const uint32_t count = forced_of(&r, words[w], cut, forced);
+            assert_true(count <= whole.count);
+            if (count > 0 && memcmp(forced, whole.ids, count * sizeof(forced[0])) != 0)
+                fail_msg("%s, %d bytes of it forced", words[w], (int)cut);
+            all += count;
+        }
+        tokens_deinit(&whole);
+    }
+    assert_true(all > 20);
+    rig_close(&r);
 }
 
 static void test_nothing_is_forced_where_log_probabilities_are_wanted(void **state) {
@@ -379,7 +583,11 @@ int main(void) {
         cmocka_unit_test(test_a_text_that_nothing_follows_ends_the_answer),
         cmocka_unit_test(test_an_answer_that_is_cut_says_length),
         cmocka_unit_test(test_a_bias_that_forbids_every_way_on_is_explained),
+        cmocka_unit_test(test_a_late_mask_delays_its_own_request),
+        cmocka_unit_test(test_late_work_of_a_tenant_leaves_a_thread_to_others),
+        cmocka_unit_test(test_a_late_request_can_be_cancelled),
         cmocka_unit_test(test_forced_text_takes_fewer_steps_and_no_other_answers_in_a_batch),
+        cmocka_unit_test(test_forced_tokens_stay_whatever_follows),
         cmocka_unit_test(test_nothing_is_forced_where_log_probabilities_are_wanted),
         cmocka_unit_test(test_an_answer_that_cannot_be_whole_is_refused),
         cmocka_unit_test(test_refusals_have_a_place_and_a_sentence),

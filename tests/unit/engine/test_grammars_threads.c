@@ -69,6 +69,7 @@ static void check_answer(struct service *s, const struct choice *c, uint32_t num
         assert_true(matcher_accept(&m, bytes, NULL));
     }
     if (finish == FINISH_STOP) assert_true(matcher_is_complete(&m));
+    matcher_release(&m);
     answer_grammar_unref(g);
 }
 

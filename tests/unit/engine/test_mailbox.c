@@ -42,7 +42,7 @@ static void test_requests_are_taken_in_their_order(void **state) {
     struct request *sent[3];
     for (uint32_t i = 0; i < 3; i++) {
         sent[i] = make(i, 1);
-        assert_int_equal(mailbox_submit(m, sent[i]), ST_OK);
+        assert_int_equal(mailbox_submit(m, sent[i], true), ST_OK);
     }
     for (uint32_t i = 0; i < 3; i++) {
         struct request *r = mailbox_take_submitted(m);
@@ -58,16 +58,17 @@ static void test_one_more_than_fits_is_full_until_one_has_ended(void **state) {
     (void)state;
     struct mailbox *m = box(2);
     struct request *r[3] = {make(1, 1), make(2, 1), make(3, 1)};
-    assert_int_equal(mailbox_submit(m, r[0]), ST_OK);
-    assert_int_equal(mailbox_submit(m, r[1]), ST_OK);
-    assert_int_equal(mailbox_submit(m, r[2]), ST_FULL);
+    assert_int_equal(mailbox_submit(m, r[0], true), ST_OK);
+    assert_int_equal(mailbox_submit(m, r[1], true), ST_OK);
+    assert_int_equal(mailbox_submit(m, r[2], true), ST_FULL);
     assert_int_equal(atomic_load(&r[2]->refs), 1); /* the caller's alone */
     request_unref(mailbox_take_submitted(m));
-    assert_int_equal(mailbox_submit(m, r[2]), ST_FULL); /* it waits elsewhere now */
+    assert_int_equal(mailbox_submit(m, r[2], true), ST_FULL); /* it waits elsewhere now */
     mailbox_set_live(m, 0, 1);
-    assert_int_equal(mailbox_submit(m, r[2]), ST_FULL); /* it runs now, and one is in the inbox */
+    assert_int_equal(mailbox_submit(m, r[2], true),
+                     ST_FULL); /* it runs now, and one is in the inbox */
     mailbox_set_live(m, 0, 0);
-    assert_int_equal(mailbox_submit(m, r[2]), ST_OK);
+    assert_int_equal(mailbox_submit(m, r[2], true), ST_OK);
     for (uint32_t i = 0; i < 3; i++) request_unref(r[i]);
     mailbox_destroy(m); /* releases the two that are left */
 }
@@ -76,17 +77,17 @@ static void test_the_queue_is_counted_in_choices(void **state) {
     (void)state;
     struct mailbox *m = box(4);
     struct request *wide = make(1, 6), *three = make(2, 3), *two = make(3, 2);
-    assert_int_equal(mailbox_submit(m, wide), ST_OK); /* nobody waits: later is no better */
+    assert_int_equal(mailbox_submit(m, wide, true), ST_OK); /* nobody waits: later is no better */
     request_unref(mailbox_take_submitted(m));
     mailbox_set_live(m, 0, 0);
-    assert_int_equal(mailbox_submit(m, three), ST_OK);
-    assert_int_equal(mailbox_submit(m, two), ST_FULL);
+    assert_int_equal(mailbox_submit(m, three, true), ST_OK);
+    assert_int_equal(mailbox_submit(m, two, true), ST_FULL);
     request_unref(mailbox_take_submitted(m));
     assert_int_equal(mailbox_waiting(m), 3);
-    assert_int_equal(mailbox_submit(m, two),
+    assert_int_equal(mailbox_submit(m, two, true),
                      ST_FULL); /* the engine has them, and has said nothing */
     mailbox_set_live(m, 1, 1);
-    assert_int_equal(mailbox_submit(m, two), ST_OK);
+    assert_int_equal(mailbox_submit(m, two, true), ST_OK);
     request_unref(wide);
     request_unref(three);
     request_unref(two);
@@ -209,13 +210,39 @@ static void test_waiting_ends_in_time_or_when_woken(void **state) {
     mailbox_wake(m);
     mailbox_wait(m, -1); /* remembered: returns at once */
     struct request *r = make(1, 1);
-    mailbox_submit(m, r);
+    mailbox_submit(m, r, true);
     mailbox_wait(m, -1);
     request_unref(r);
     mailbox_destroy(m);
 }
 
 /* ---- threads ---- */
+
+static void *wait_main(void *arg) {
+    mailbox_wait(arg, -1);
+    return NULL;
+}
+
+/* In many rounds, so that the thread sleeps when it is woken, in most of them. */
+static void test_several_requests_need_one_notification(void **state) {
+    (void)state;
+    struct mailbox *m = box(2);
+    for (uint32_t round = 0; round < 100; round++) {
+        struct request *r[] = {make(1, 1), make(2, 1)};
+        pthread_t waiter;
+        assert_int_equal(pthread_create(&waiter, NULL, wait_main, m), 0);
+        for (uint32_t i = 0; i < round; i++) sched_yield();
+        for (uint32_t i = 0; i < 2; i++) assert_int_equal(mailbox_submit(m, r[i], false), ST_OK);
+        mailbox_notify(m);
+        pthread_join(waiter, NULL);
+        for (uint32_t i = 0; i < 2; i++) {
+            request_unref(mailbox_take_submitted(m));
+            request_unref(r[i]);
+        }
+        mailbox_set_live(m, 0, 0);
+    }
+    mailbox_destroy(m);
+}
 
 struct rush {
     struct mailbox *box;
@@ -227,7 +254,7 @@ static void *client_main(void *arg) {
     struct rush *rush = arg;
     for (uint32_t i = 0; i < REQUESTS_EACH; i++) {
         struct request *r = make(i, 1 + i % 3);
-        while (mailbox_submit(rush->box, r) != ST_OK) sched_yield();
+        while (mailbox_submit(rush->box, r, true) != ST_OK) sched_yield();
         atomic_fetch_add(&rush->accepted, r->n);
         if (i % 2) mailbox_cancel(rush->box, r, UINT32_MAX, FINISH_CANCELLED);
         request_unref(r);
@@ -299,6 +326,7 @@ int main(void) {
         cmocka_unit_test(test_many_are_taken_at_once_in_their_order),
         cmocka_unit_test(test_the_hook_is_called_once_a_flush_that_has_something),
         cmocka_unit_test(test_waiting_ends_in_time_or_when_woken),
+        cmocka_unit_test(test_several_requests_need_one_notification),
         cmocka_unit_test(test_threads_lose_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -190,6 +190,18 @@ static void test_seats_are_those_after_the_newest_record(void **state) {
                                       .ended_count = 1});
     record_seats(ring, seats);
     assert_int_equal(seats[5].request, 9);
+    /* Of one request: choice 0 ends in a seat that its choice 1 takes in the same record. */
+    struct plan_admitted own[] = {{.request = 11, .choice = 0, .seat = 6}};
+    push_lists(ring, &(struct record_head){0},
+               &(struct record_lists){.admitted = own, .admitted_count = 1});
+    own[0].choice = 1;
+    struct record_ended first = {.request = 11, .choice = 0, .seat = 6};
+    push_lists(ring, &(struct record_head){0},
+               &(struct record_lists){
+                   .admitted = own, .admitted_count = 1, .ended = &first, .ended_count = 1});
+    record_seats(ring, seats);
+    assert_int_equal(seats[6].request, 11);
+    assert_int_equal(seats[6].choice, 1);
     assert_int_equal(seats[2].request, 10);
     struct record_ended last = {.request = 9, .seat = 5};
     push_lists(ring, &head, &(struct record_lists){.ended = &last, .ended_count = 1});

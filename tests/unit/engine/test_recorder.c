@@ -65,6 +65,7 @@ static void read_records(struct tally *t, struct engine *e) {
             assert_int_equal(r.head->number, ++t->records); /* none is lost */
             t->steps += r.head->has_step;
             if (!r.head->has_step) assert_int_equal(r.lists.row_count, 0);
+            assert_int_equal(r.head->available_blocks, r.head->free_blocks + r.head->cached_blocks);
             count_lists(t, &r.lists);
         }
     }

@@ -17,7 +17,9 @@ static inline struct grammar *compile_or_fail(enum grammar_kind kind, const char
 
 static inline bool accepts(struct grammar *g, const char *text) {
     struct matcher m = matcher_init(g);
-    return matcher_accept(&m, str_of(text), NULL) && matcher_is_complete(&m);
+    bool is_accepted = matcher_accept(&m, str_of(text), NULL) && matcher_is_complete(&m);
+    matcher_release(&m);
+    return is_accepted;
 }
 
 /* One source, texts that it accepts and texts that it does not, each list ended by NULL. */

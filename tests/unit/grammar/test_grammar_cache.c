@@ -1,8 +1,9 @@
-/* Goal:   one compile for all that ask, a bound in bytes, cancelled compiles end, and answers that
- *         go on however much other answers use the same grammar.
- * Method: counts after each step; random takes and gives by seed with grammar_cache_verify;
- *         threads that walk through one grammar under a budget so small that states are forgotten
- *         all the time, compared with the same walk alone. */
+/* Goal:   one compile for all of a tenant that ask, bounds in bytes and a tenant's share of them,
+ *         cancelled compiles end, and answers that go on however much others use the same grammar.
+ * Method: counts after each step; the lock of a grammar held while the cache is used; random takes
+ *         and gives by seed with grammar_cache_verify; threads that walk through one grammar under
+ *         a budget so small that states are forgotten all the time, compared with the same walk
+ *         alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,14 +13,16 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "base/rng.h"
 #include "grammar/grammar_cache.h"
+#include "grammar/grammar_int.h"
 #include "unit/grammar/grammar_lib.h"
 
 static struct grammar_cache *make_cache(size_t bytes_max) {
     struct grammar_cache *c = NULL;
-    assert_int_equal(grammar_cache_create(bytes_max, &c), ST_OK);
+    assert_int_equal(grammar_cache_create(0, bytes_max, &c), ST_OK);
     return c;
 }
 
@@ -266,13 +269,19 @@ static uint64_t walk(struct grammar *g, const struct vocabulary *v, uint64_t see
         matcher_mask(&m, v, mask);
         digest = digest * 31 + mask[0] + matcher_is_complete(&m);
         if (matcher_status(&m, NULL) != ST_OK) return 0;
-        if (!mask[0]) m = matcher_init(g);
+        if (!mask[0]) {
+            matcher_release(&m);
+            m = matcher_init(g);
+        }
         uint64_t token = rng_below(&rng, PIECES);
         while (mask[0] && !(mask[0] >> token & 1)) token = (token + 1) % PIECES;
-        struct matcher copy = m;
+        struct matcher copy = matcher_copy(&m);
         if (mask[0] && !matcher_accept(&m, str_of(pieces[token]), NULL)) return 0;
-        if (mask[0] && rng_below(&rng, 4) == 0) m = copy; /* a step back */
+        const bool goes_back = mask[0] && rng_below(&rng, 4) == 0;
+        matcher_release(goes_back ? &m : &copy);
+        if (goes_back) m = copy;
     }
+    matcher_release(&m);
     return digest;
 }
 
@@ -338,6 +347,208 @@ static void test_answers_share_a_small_grammar(void **state) {
     vocabulary_destroy(v);
 }
 
+/* --- what one answer keeps ---------------------------------------------------------------- */
+
+/* One of far more states than fit: each of the last 40 characters is to be remembered. */
+static bool answer_some(struct grammar *g, uint64_t seed, struct matcher *m) {
+    struct rng rng = {.seed = seed};
+    *m = matcher_init(g);
+    for (int i = 0; i < 60; i++)
+        if (!matcher_accept(m, rng_below(&rng, 2) ? STR("a") : STR("b"), NULL)) return false;
+    return true;
+}
+
+static void test_a_long_answer_keeps_its_own_states_only(void **state) {
+    (void)state;
+    enum { ANSWERS = 1500 };
+    const struct str source = STR("(a|b)*a(a|b){40}");
+    const struct grammar_options options = {.kind = GRAMMAR_REGEX, .bytes_max = 800000};
+    struct grammar_cache *c = make_cache(0);
+    struct grammar_lease first, lease;
+    struct grammar_refusal why;
+    struct matcher kept, other;
+    uint64_t before[4] = {0}, after[4] = {0};
+    const struct str tokens[] = {STR("a"), STR("b"), STR("ba"), STR("c")};
+    struct vocabulary *v = NULL;
+    assert_int_equal(vocabulary_create(tokens, 4, &v), ST_OK);
+    assert_int_equal(grammar_cache_take(c, source, &options, v, &first, &why), ST_OK);
+    assert_true(answer_some(first.grammar, 1, &kept));
+    matcher_mask(&kept, v, before);
+    for (uint64_t i = 0; i < ANSWERS; i++) {
+        assert_int_equal(grammar_cache_take(c, source, &options, v, &lease, &why), ST_OK);
+        assert_ptr_equal(lease.grammar, first.grammar);
+        if (!answer_some(lease.grammar, 2 + i, &other)) fail_msg("answer %d", (int)i);
+        matcher_release(&other);
+        grammar_cache_give(c, &lease);
+    }
+    matcher_mask(&kept, v, after);
+    assert_int_equal(before[0], after[0]);
+    assert_true(matcher_accept(&kept, STR("ab"), NULL));
+    matcher_release(&kept);
+    grammar_cache_give(c, &first);
+    grammar_cache_verify(c);
+    grammar_cache_destroy(c);
+    vocabulary_destroy(v);
+}
+
+struct user {
+    struct grammar_cache *cache;
+    atomic_bool is_done;
+};
+
+/* Uses the cache for the grammar that is locked, and for another. */
+static void *use_cache(void *arg) {
+    struct user *u = arg;
+    struct grammar_lease same, other;
+    if (take(u->cache, "x+y", &same) == ST_OK && take(u->cache, "x+z", &other) == ST_OK) {
+        grammar_cache_give(u->cache, &other);
+        grammar_cache_give(u->cache, &same);
+    }
+    atomic_store(&u->is_done, true);
+    return NULL;
+}
+
+static void test_a_slow_mask_does_not_hold_the_cache(void **state) {
+    (void)state;
+    struct user user = {.cache = make_cache(0)};
+    struct grammar_lease lease;
+    pthread_t thread;
+    assert_int_equal(take(user.cache, "x+y", &lease), ST_OK);
+    pthread_mutex_lock(&lease.grammar->lock); /* as while a mask is computed */
+    assert_int_equal(pthread_create(&thread, NULL, use_cache, &user), 0);
+    for (int ms = 0; ms < 60000 && !atomic_load(&user.is_done); ms++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    bool was_done = atomic_load(&user.is_done);
+    pthread_mutex_unlock(&lease.grammar->lock);
+    pthread_join(thread, NULL);
+    assert_true(was_done);
+    grammar_cache_give(user.cache, &lease);
+    grammar_cache_verify(user.cache);
+    grammar_cache_destroy(user.cache);
+}
+
+/* --- tenants ------------------------------------------------------------------------------ */
+
+static enum status take_for(struct grammar_cache *c, const char *regex, uint32_t tenant,
+                            struct grammar_lease *out, struct grammar_refusal *why) {
+    const struct grammar_options options = {
+        .kind = GRAMMAR_REGEX, .tenant = tenant, .has_others = true};
+    return grammar_cache_take(c, str_of(regex), &options, NULL, out, why);
+}
+
+/* Whether a source is known must not be seen from the time that a request takes. */
+static void test_tenants_share_no_grammar(void **state) {
+    (void)state;
+    struct grammar_cache *c = make_cache(0);
+    struct grammar_lease a, b, again;
+    struct grammar_refusal why;
+    assert_int_equal(take_for(c, "x+y", 1, &a, &why), ST_OK);
+    assert_int_equal(take_for(c, "x+y", 2, &b, &why), ST_OK);
+    assert_int_equal(take_for(c, "x+y", 1, &again, &why), ST_OK);
+    assert_ptr_not_equal(a.grammar, b.grammar);
+    assert_ptr_equal(a.grammar, again.grammar);
+    assert_int_equal(grammar_cache_count(c).compiles, 2);
+    for (uint32_t tenant = 1; tenant < 3; tenant++) /* nor a refusal */
+        assert_int_equal(take_for(c, "(a", tenant, &(struct grammar_lease){0}, &why), ST_BAD);
+    assert_int_equal(grammar_cache_count(c).compiles, 4);
+    grammar_cache_give(c, &a);
+    grammar_cache_give(c, &b);
+    grammar_cache_give(c, &again);
+    assert_int_equal(grammar_cache_count(c).used_bytes, 0);
+    grammar_cache_destroy(c);
+}
+
+/* Takes different grammars until none is given any more; returns how many. */
+static uint32_t take_all(struct grammar_cache *c, uint32_t tenant, struct grammar_lease *leases,
+                         uint32_t max, struct grammar_refusal *why) {
+    uint32_t count = 0;
+    enum status st = ST_OK;
+    while (count < max && st == ST_OK) {
+        char regex[40];
+        snprintf(regex, sizeof(regex), "(a%ub|c){40}", count);
+        st = take_for(c, regex, tenant, &leases[count], why);
+        count += st == ST_OK;
+    }
+    assert_true(count < max);
+    assert_int_equal(st, ST_UNAVAILABLE);
+    assert_non_null(strstr(why->err.text, "memory for grammars"));
+    return count;
+}
+
+/* A grammar that was compiled when its tenant was alone may be used when there are others. */
+static void test_the_share_is_that_of_now(void **state) {
+    (void)state;
+    enum { USED_MAX = 1 << 20, LEASES = 400 };
+    static struct grammar_lease leases[LEASES];
+    const struct grammar_options alone = {.kind = GRAMMAR_REGEX, .tenant = 1};
+    struct grammar_cache *c = NULL;
+    struct grammar_refusal why;
+    struct grammar_lease old;
+    assert_int_equal(grammar_cache_create(USED_MAX, 0, &c), ST_OK);
+    assert_int_equal(grammar_cache_take(c, STR("(old|c){40}"), &alone, NULL, &old, &why), ST_OK);
+    grammar_cache_give(c, &old);
+    const uint32_t many = take_all(c, 1, leases, LEASES, &why);
+    assert_int_equal(take_for(c, "(old|c){40}", 1, &old, &why), ST_UNAVAILABLE);
+    assert_true(why.is_share); /* not all of the memory is its own */
+    assert_true(grammar_cache_count(c).used_bytes <= USED_MAX / 2);
+    for (uint32_t i = 0; i < many; i++) grammar_cache_give(c, &leases[i]);
+    grammar_cache_destroy(c);
+}
+
+static void test_grammars_in_use_have_a_bound_and_tenants_a_share(void **state) {
+    (void)state;
+    enum { USED_MAX = 1 << 20, LEASES = 400 };
+    static struct grammar_lease mine[LEASES], others[LEASES];
+    struct grammar_cache *c = NULL;
+    struct grammar_refusal why;
+    assert_int_equal(grammar_cache_create(USED_MAX, 0, &c), ST_OK);
+    const uint32_t many = take_all(c, 1, mine, LEASES, &why);
+    assert_true(why.is_share);
+    assert_true(many > 2);
+    assert_true(grammar_cache_count(c).used_bytes <= USED_MAX / 2); /* one more may come */
+    const uint32_t some = take_all(c, 2, others, LEASES, &why);
+    assert_true(some > 1);
+    assert_true(grammar_cache_count(c).used_bytes <= USED_MAX);
+    /* A grammar that its tenant has in use already costs nothing. */
+    struct grammar_lease shared;
+    assert_int_equal(take_for(c, "(a0b|c){40}", 1, &shared, &why), ST_OK);
+    grammar_cache_give(c, &shared);
+    for (uint32_t i = 0; i < some; i++) grammar_cache_give(c, &others[i]);
+    for (uint32_t i = 0; i < many; i++) grammar_cache_give(c, &mine[i]);
+    grammar_cache_verify(c);
+    assert_int_equal(grammar_cache_count(c).used_bytes, 0);
+    assert_int_equal(take_for(c, "(new|c){40}", 1, &shared, &why), ST_OK);
+    grammar_cache_give(c, &shared);
+    grammar_cache_destroy(c);
+}
+
+/* Answers whose tables would grow without end, in many grammars at once. */
+static void test_grammars_in_use_give_back_what_they_can_compute_again(void **state) {
+    (void)state;
+    enum { USED_MAX = 12 << 20, LEASES = 6, ROUNDS = 40 };
+    struct grammar_lease leases[LEASES];
+    struct grammar_cache *c = NULL;
+    struct grammar_refusal why;
+    const struct grammar_options options = {.kind = GRAMMAR_REGEX, .bytes_max = 4 << 20};
+    assert_int_equal(grammar_cache_create(USED_MAX, 0, &c), ST_OK);
+    for (int i = 0; i < LEASES; i++) {
+        char regex[40];
+        snprintf(regex, sizeof(regex), "(a|b)*a(a|b){%d}", 40 + i);
+        assert_int_equal(grammar_cache_take(c, str_of(regex), &options, NULL, &leases[i], &why),
+                         ST_OK);
+    }
+    for (uint64_t round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < LEASES; i++) {
+            struct matcher m;
+            assert_true(answer_some(leases[i].grammar, round * LEASES + (uint64_t)i, &m));
+            matcher_release(&m);
+            assert_true(grammar_cache_count(c).used_bytes <= USED_MAX);
+        }
+    for (int i = 0; i < LEASES; i++) grammar_cache_give(c, &leases[i]);
+    assert_int_equal(grammar_cache_count(c).used_bytes, 0);
+    grammar_cache_destroy(c);
+}
+
 int main(void) {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(test_equal_sources_share_one_grammar),
@@ -349,6 +560,12 @@ int main(void) {
         cmocka_unit_test(test_a_compile_ends_when_its_only_client_leaves),
         cmocka_unit_test(test_a_compile_goes_on_for_the_one_who_waits),
         cmocka_unit_test(test_answers_share_a_small_grammar),
+        cmocka_unit_test(test_a_long_answer_keeps_its_own_states_only),
+        cmocka_unit_test(test_a_slow_mask_does_not_hold_the_cache),
+        cmocka_unit_test(test_tenants_share_no_grammar),
+        cmocka_unit_test(test_the_share_is_that_of_now),
+        cmocka_unit_test(test_grammars_in_use_have_a_bound_and_tenants_a_share),
+        cmocka_unit_test(test_grammars_in_use_give_back_what_they_can_compute_again),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "grammar/grammar_int.h"
 #include "unit/grammar/grammar_lib.h"
 
 static const char *const words[] = {"{",    "}",    "[",      "]",       ",",        ":",
@@ -47,8 +48,9 @@ static void check_mask(struct matcher *m, const struct vocabulary *v, const char
     for (int again = 0; again < 2; again++) { /* computed, then remembered */
         matcher_mask(m, v, mask);
         for (size_t i = 0; i < WORD_COUNT; i++) {
-            struct matcher copy = *m;
+            struct matcher copy = matcher_copy(m);
             bool fits = words[i][0] && matcher_accept(&copy, str_of(words[i]), NULL);
+            matcher_release(&copy);
             if ((mask[i >> 6] >> (i & 63) & 1) != fits) fail_msg("token %zu before %s", i, where);
         }
     }
@@ -123,11 +125,13 @@ static void make_tokens(char (*bytes)[MANY_BYTES], struct str *tokens) {
 static void check_many(const struct matcher *m, const struct vocabulary *v,
                        const struct str *tokens, const char *where) {
     static uint64_t mask[(MANY + 63) / 64];
-    struct matcher at = *m;
+    struct matcher at = matcher_copy(m);
     matcher_mask(&at, v, mask);
+    matcher_release(&at);
     for (size_t i = 0; i < MANY; i++) {
-        struct matcher copy = *m;
+        struct matcher copy = matcher_copy(m);
         bool fits = tokens[i].len && matcher_accept(&copy, tokens[i], NULL);
+        matcher_release(&copy);
         if ((mask[i >> 6] >> (i & 63) & 1) != fits)
             fail_msg("token %zu \"%.*s\" before %s", i, (int)tokens[i].len, tokens[i].ptr, where);
     }
@@ -226,7 +230,7 @@ static void test_forced_bytes_are_the_only_ones(void **state) {
 static void test_a_rejected_text_leaves_the_matcher(void **state) {
     (void)state;
     struct grammar *g = compile_or_fail(GRAMMAR_REGEX, "abc");
-    struct matcher m = matcher_init(g), copy = m;
+    struct matcher m = matcher_init(g), copy = matcher_copy(&m);
     size_t accepted = 0;
     assert_false(matcher_accept(&m, STR("abx"), &accepted));
     assert_int_equal(accepted, 2);
@@ -252,7 +256,8 @@ static void test_an_unsatisfiable_schema_is_empty(void **state) {
     }
 }
 
-static int64_t hour_each_time(void *self) { return *(int64_t *)self += 3600000000; }
+static const int64_t HOUR_US = 3600000000;
+static int64_t hour_each_time(void *self) { return *(int64_t *)self += HOUR_US; }
 static bool always(void *ctx) {
     (void)ctx;
     return true;
@@ -299,6 +304,29 @@ static void test_matching_forgets_before_it_fails(void **state) {
     grammar_destroy(g);
 }
 
+/* What one answer makes large does not stay with the others. */
+static void test_a_large_answer_leaves_nothing_behind(void **state) {
+    (void)state;
+    struct grammar *g = compile_or_fail(GRAMMAR_REGEX, "x*|(a|b)*a(a|b){40}");
+    const size_t compiled = grammar_bytes(g);
+    struct matcher m = matcher_init(g), kept = matcher_init(g);
+    uint32_t bits = 12345;
+    assert_true(matcher_accept(&kept, STR("xx"), NULL));
+    for (int i = 0; i < 3000; i++) {
+        bits = bits * 1664525 + 1013904223;
+        assert_true(matcher_accept(&m, bits >> 31 ? STR("a") : STR("b"), NULL));
+    }
+    assert_true(grammar_bytes(g) > 20 * compiled);
+    matcher_release(&m);
+    tables_collect(g);
+    assert_true(matcher_is_complete(&kept));
+    assert_true(grammar_bytes(g) < 2 * compiled);
+    assert_true(matcher_accept(&kept, STR("x"), NULL));
+    assert_false(matcher_accept(&kept, STR("a"), NULL));
+    assert_true(accepts(g, "abbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"));
+    grammar_destroy(g);
+}
+
 static void test_a_step_past_the_budget_fails_one_matcher(void **state) {
     (void)state;
     const struct grammar_options options = {.kind = GRAMMAR_REGEX, .states_max = 300};
@@ -306,7 +334,7 @@ static void test_a_step_past_the_budget_fails_one_matcher(void **state) {
     struct grammar_refusal why;
     struct err err = {0};
     assert_int_equal(grammar_compile(STR("x*|(a|b)*a(a|b){40}"), &options, &g, &why), ST_OK);
-    struct matcher m = matcher_init(g), other = m;
+    struct matcher m = matcher_init(g), other = matcher_copy(&m);
     char text[5000];
     uint32_t bits = 12345;
     for (size_t i = 0; i < sizeof(text); i++) {
@@ -322,6 +350,42 @@ static void test_a_step_past_the_budget_fails_one_matcher(void **state) {
     grammar_destroy(g);
 }
 
+static void test_a_quick_hold_leaves_long_work_undone(void **state) {
+    (void)state;
+    enum { WAYS = 700 };
+    struct buf source;
+    const struct str tokens[] = {STR("a"), STR("b"), STR("ab1"), STR("1")};
+    struct vocabulary *v = NULL;
+    uint64_t mask[1];
+    assert_int_equal(vocabulary_create(tokens, 4, &v), ST_OK);
+    buf_init(&source, 1 << 20);
+    buf_printf(&source, "%s", "root ::= \"b\" \"b\" | (\"a\" (");
+    for (int i = 0; i < WAYS; i++) buf_printf(&source, "%s[a-z]{1,9} \"%d\"", i ? " | " : "", i);
+    buf_printf(&source, "%s", "))");
+    const struct grammar_options options = {.kind = GRAMMAR_GBNF, .time_us = HOUR_US};
+    struct grammar *g = NULL;
+    struct grammar_refusal why;
+    assert_int_equal(grammar_compile(buf_str(&source), &options, &g, &why), ST_OK);
+    struct matcher m = matcher_init(g);
+    assert_true(grammar_hold(g, true));
+    assert_true(matcher_accept(&m, STR("b"), NULL)); /* few units of work */
+    assert_false(grammar_is_late(g));
+    grammar_let_go(g);
+    m = matcher_init(g);
+    assert_true(matcher_accept(&m, STR("a"), NULL));
+    assert_true(grammar_hold(g, true));
+    matcher_mask(&m, v, mask);
+    assert_true(grammar_is_late(g));
+    assert_int_equal(matcher_status(&m, NULL), ST_OK);
+    grammar_let_go(g);
+    matcher_mask(&m, v, mask); /* it has all the time */
+    assert_int_equal(mask[0], 1 | 2 | 4);
+    assert_int_equal(matcher_status(&m, NULL), ST_OK);
+    buf_deinit(&source);
+    grammar_destroy(g);
+    vocabulary_destroy(v);
+}
+
 int main(void) {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(test_a_vocabulary_knows_the_bytes_of_its_tokens),
@@ -334,6 +398,8 @@ int main(void) {
         cmocka_unit_test(test_compiling_keeps_to_its_budget),
         cmocka_unit_test(test_matching_forgets_before_it_fails),
         cmocka_unit_test(test_a_step_past_the_budget_fails_one_matcher),
+        cmocka_unit_test(test_a_large_answer_leaves_nothing_behind),
+        cmocka_unit_test(test_a_quick_hold_leaves_long_work_undone),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);
 }

@@ -8,6 +8,9 @@
 #include <cmocka.h>
 #include <stdio.h>
 
+#include <utf8proc.h>
+
+#include "base/utf8.h"
 #include "unit/grammar/grammar_lib.h"
 
 static void test_expressions_match_whole_texts(void **state) {
@@ -59,6 +62,28 @@ static void test_look_ahead_outside_of_groups(void **state) {
     };
     check_cases(GRAMMAR_REGEX, cases, sizeof(cases) / sizeof(*cases));
     check_cases(GRAMMAR_SCHEMA, strings, sizeof(strings) / sizeof(*strings));
+}
+
+/* Every character below U+3000 and some of each later block, against utf8proc. */
+static void test_properties_are_the_general_categories(void **state) {
+    (void)state;
+    struct grammar *letters = compile_or_fail(GRAMMAR_REGEX, "\\p{L}");
+    struct grammar *not_these = compile_or_fail(GRAMMAR_REGEX, "[^\\p{gc=Letter}\\p{Cn}]");
+    struct grammar *others = compile_or_fail(GRAMMAR_REGEX, "\\P{C}");
+    for (uint32_t c = 1; c <= 0x10FFFF; c += c < 0x3000 ? 1 : 61) {
+        char text[5] = {0};
+        if (c >= 0xD800 && c <= 0xDFFF) continue;
+        utf8_encode(c, text);
+        const char *name = utf8proc_category_string((utf8proc_int32_t)c);
+        const bool is_letter = name[0] == 'L', is_unknown = strcmp(name, "Cn") == 0;
+        if (accepts(letters, text) != is_letter) fail_msg("\\p{L}: U+%04X is %s", c, name);
+        if (accepts(not_these, text) != (!is_letter && !is_unknown))
+            fail_msg("[^...]: U+%04X is %s", c, name);
+        if (accepts(others, text) != (name[0] != 'C')) fail_msg("\\P{C}: U+%04X is %s", c, name);
+    }
+    grammar_destroy(letters);
+    grammar_destroy(not_these);
+    grammar_destroy(others);
 }
 
 static void test_choices_are_their_texts(void **state) {
@@ -115,9 +140,9 @@ static void test_multiples_are_exact(void **state) {
         snprintf(text, sizeof(text), "%g", i / 20.0);
         assert_int_equal(accepts(tenth, text), i % 5 == 0);
     }
-    assert_true(accepts(seven, "14.0"));
+    assert_false(accepts(seven, "14.0"));
     assert_false(accepts(seven, "14.7"));
-    assert_true(accepts(tenth, "0.7500"));
+    assert_false(accepts(tenth, "0.7500"));
     grammar_destroy(seven);
     grammar_destroy(tenth);
 }
@@ -127,6 +152,7 @@ int main(void) {
         cmocka_unit_test(test_expressions_match_whole_texts),
         cmocka_unit_test(test_what_is_not_regular_is_refused),
         cmocka_unit_test(test_look_ahead_outside_of_groups),
+        cmocka_unit_test(test_properties_are_the_general_categories),
         cmocka_unit_test(test_choices_are_their_texts),
         cmocka_unit_test(test_limits_are_compared_as_decimals),
         cmocka_unit_test(test_multiples_are_exact),

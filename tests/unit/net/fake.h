@@ -30,6 +30,7 @@ struct fake {
     uint32_t held_count;
     uint32_t heads, requests, incompletes, gones, writables, ends, error_bodies;
     uint32_t last_status; /* the status of the last on_end */
+    uint64_t body_bytes;  /* of all responses, as on_end has said */
     uint64_t address;     /* of the client; 0: none, as of a unix socket */
     struct http_document *document;
     bool checks_room; /* requests without http_room, or in the reserve, get 429 or 503 */
@@ -192,6 +193,7 @@ static inline void fake_on_end(void *ctx, struct http_exchange *x, uint32_t stat
     CHECK(http_backlog(x) < FAKE_OUT_MAX);
     f->ends++;
     f->last_status = status;
+    f->body_bytes += body_bytes;
     fake_remove_held(f, x);
 }
 

@@ -201,6 +201,23 @@ static void test_the_peer_with_the_most_connections_loses_one(void **state) {
 }
 
 /* One client with many slow connections does not cost others their idle ones. */
+/* Behind a unix socket or a trusted proxy there are many clients: they are no large peer. */
+static void test_a_peer_without_limits_is_not_large(void **state) {
+    (void)state;
+    struct room r;
+    begin(&r, &(struct http_limits){.reserve = 1});
+    r.root.server->limits.reserve = 0;
+    static const uint64_t addresses[PLACES] = {0, 0, 0, 0, 0, 0, 3, 3};
+    for (int i = 0; i < PLACES; i++) {
+        bring(&r, i, addresses[i], HEAD);
+        pass_ms(&r, 10);
+    }
+    pass_ms(&r, 300);
+    assert_true(conns_make_room(r.root.server, NULL));
+    assert_int_equal(find_closed(&r), 6);
+    end(&r);
+}
+
 static void test_the_slow_ones_of_a_large_peer_go_before_idle_ones_of_others(void **state) {
     (void)state;
     struct room r;
@@ -402,6 +419,7 @@ int main(void) {
         cmocka_unit_test(test_the_slowest_reader_goes_before_a_less_slow_one),
         cmocka_unit_test(test_a_reader_is_not_slow_before_two_seconds),
         cmocka_unit_test(test_the_peer_with_the_most_connections_loses_one),
+        cmocka_unit_test(test_a_peer_without_limits_is_not_large),
         cmocka_unit_test(test_the_slow_ones_of_a_large_peer_go_before_idle_ones_of_others),
         cmocka_unit_test(test_a_peer_at_its_limit_costs_nobody_else_a_connection),
         cmocka_unit_test(test_a_request_that_has_just_begun_is_not_the_slowest),

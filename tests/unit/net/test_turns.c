@@ -1,5 +1,6 @@
 /* Goal:   no client keeps the loop for itself: when a turn has taken its time, the requests and
  *         messages that one read has brought, and the ends of connections, wait for the next turn.
+ *         A client that has ended its output loses no response by that.
  * Method: connections without sockets and a clock that passes a whole turn each time it is read, so
  *         that one request is one turn. */
 #include <setjmp.h>
@@ -185,6 +186,127 @@ static void test_ends_of_connections_wait_when_the_turn_is_over(void **state) {
     fake_deinit(&root);
 }
 
+/* ---- clients that end their output (shutdown(SHUT_WR)) and then read ---- */
+
+static uint32_t count_answers(const struct fake *f) {
+    uint32_t count = 0;
+    for (struct str rest = buf_str(&f->out); rest.len; rest = str_skip(rest, 1))
+        count += str_starts(rest, STR("HTTP/1.1 200"));
+    return count;
+}
+
+/* What arrived before the end is answered, however late the loop is. */
+static void test_requests_before_the_end_of_input_are_answered(void **state) {
+    (void)state;
+    for (int asked = 1; asked <= ASKED; asked++) {
+        struct fake f;
+        assert_int_equal(fake_init(&f, NULL), ST_OK);
+        assert_true(fake_connect(&f));
+        f.server->clock_ns = turning_clock;
+        f.server->turn_ms = (int64_t)uv_now(f.server->loop); /* a turn, which is over */
+        for (int i = 0; i < asked; i++)
+            conn_received(f.conn, STR("GET /echo HTTP/1.1\r\nHost: a\r\n\r\n"));
+        conn_eof(f.conn, UV_EOF);
+        for (int done = 0; done < asked; done++) {
+            assert_int_equal(f.requests, done);
+            assert_false(f.is_closed);
+            assert_false(f.is_reading);
+            run_turn(f.server);
+        }
+        assert_int_equal(f.requests, asked);
+        assert_int_equal(count_answers(&f), asked);
+        assert_true(f.is_closed);
+        fake_run_loop(&f);
+        fake_deinit(&f);
+    }
+}
+
+static void test_http2_requests_before_the_end_of_input_are_answered(void **state) {
+    (void)state;
+    struct fake f;
+    struct h2_client c;
+    const uint8_t *bytes;
+    ssize_t len;
+    assert_int_equal(fake_init(&f, NULL), ST_OK);
+    assert_true(fake_connect(&f));
+    h2_client_init(&c, &f, false);
+    h2_pump(&c);
+    f.server->clock_ns = turning_clock;
+    f.server->turn_ms = (int64_t)uv_now(f.server->loop);
+    for (int i = 0; i < ASKED; i++) h2_ask(&c, "GET", "/echo", NULL);
+    while ((len = nghttp2_session_mem_send(c.session, &bytes)) > 0)
+        conn_received(f.conn, (struct str){(const char *)bytes, (size_t)len});
+    conn_eof(f.conn, UV_EOF);
+    assert_int_equal(f.requests, 0);
+    for (int turns = 0; turns < 3 * ASKED && !f.is_closed; turns++) run_turn(f.server);
+    assert_int_equal(f.requests, ASKED);
+    assert_int_equal(f.ends, ASKED);
+    assert_true(f.is_closed);
+    fake_run_loop(&f);
+    h2_client_deinit(&c);
+    fake_deinit(&f);
+}
+
+/* The kernel has taken a part of the response when the end of the input is read. */
+static void test_a_complete_response_is_sent_after_the_end_of_input(void **state) {
+    (void)state;
+    for (int is_late = 0; is_late < 2; is_late++) {
+        struct fake f;
+        assert_int_equal(fake_init(&f, NULL), ST_OK);
+        assert_true(fake_connect(&f));
+        f.room = 20;
+        fake_send(&f, STR("GET /echo HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_true(f.is_writing);
+        if (is_late) f.server->clock_ns = turning_clock;
+        f.server->turn_ms = (int64_t)uv_now(f.server->loop);
+        fake_end_input(&f, UV_EOF);
+        assert_non_null(f.conn);
+        fake_drain(&f);
+        assert_int_equal(count_answers(&f), 1);
+        assert_int_equal(f.out.ptr[f.out.len - 1], ' '); /* of "0: ", its last byte */
+        assert_null(f.conn);
+        fake_deinit(&f);
+    }
+}
+
+/* A client that reads too slowly for its pipelined requests gets the rest of the answers, too. */
+static void test_requests_behind_unread_responses_survive_the_end_of_input(void **state) {
+    (void)state;
+    const struct http_limits limits = {.backlog_bytes = 100};
+    struct fake f;
+    assert_int_equal(fake_init(&f, &limits), ST_OK);
+    assert_true(fake_connect(&f));
+    f.room = 0;
+    for (int i = 0; i < ASKED; i++) fake_send(&f, STR("GET /echo HTTP/1.1\r\nHost: a\r\n\r\n"));
+    assert_int_equal(f.requests, 1);
+    fake_end_input(&f, UV_EOF);
+    assert_non_null(f.conn);
+    fake_drain(&f);
+    assert_int_equal(count_answers(&f), ASKED);
+    assert_null(f.conn);
+    fake_deinit(&f);
+}
+
+/* A response that is still produced is for nobody: the end counts as a disconnect, at once. */
+static void test_the_end_of_input_behind_a_slow_request_is_a_disconnect(void **state) {
+    (void)state;
+    struct fake f;
+    assert_int_equal(fake_init(&f, NULL), ST_OK);
+    assert_true(fake_connect(&f));
+    fake_send(&f, STR("GET /hold HTTP/1.1\r\nHost: a\r\n\r\n"
+                      "GET /echo HTTP/1.1\r\nHost: a\r\n\r\n"));
+    assert_int_equal(f.held_count, 1);
+    f.server->clock_ns = turning_clock;
+    f.server->turn_ms = (int64_t)uv_now(f.server->loop);
+    conn_eof(f.conn, UV_EOF);
+    run_turn(f.server);
+    assert_int_equal(f.gones, 1);
+    assert_int_equal(f.requests, 1);
+    assert_true(f.is_closed);
+    fake_run_loop(&f);
+    fake_deinit(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pipelined_requests_wait_when_the_turn_is_over),
@@ -193,6 +315,11 @@ int main(void) {
         cmocka_unit_test(test_many_websocket_messages_let_others_pass),
         cmocka_unit_test(test_websocket_messages_that_wait_keep_their_order),
         cmocka_unit_test(test_ends_of_connections_wait_when_the_turn_is_over),
+        cmocka_unit_test(test_requests_before_the_end_of_input_are_answered),
+        cmocka_unit_test(test_http2_requests_before_the_end_of_input_are_answered),
+        cmocka_unit_test(test_a_complete_response_is_sent_after_the_end_of_input),
+        cmocka_unit_test(test_requests_behind_unread_responses_survive_the_end_of_input),
+        cmocka_unit_test(test_the_end_of_input_behind_a_slow_request_is_a_disconnect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ static enum status create_fifths(const struct sample_params *p, const struct sam
     return ST_OK;
 }
 
-static void edit(const void *self, bool is_pending, struct logit_edits *out) {
+static void edit(void *self, bool is_pending, struct logit_edits *out) {
     uint64_t mask[WORDS] = {0};
     (void)is_pending;
     for (int32_t t = 0; t < VOCAB; t += *(const int32_t *)self)

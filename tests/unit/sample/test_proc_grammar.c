@@ -45,6 +45,7 @@ static struct sample_params params(void) {
     struct sample_params p = sample_params_default();
     p.temperature = 0;
     p.grammar = grammar;
+    p.rollback_max = SAMPLE_ROLLBACK_MAX;
     p.vocabulary = vocabulary;
     p.ends = ends;
     p.end_count = 1;
@@ -207,6 +208,56 @@ static void test_a_bias_that_forbids_all_fails_the_row(void **state) {
     sampler_destroy(s);
 }
 
+/* A grammar that compiles and has no states left for its first mask. */
+static struct grammar *compile_tight(void) {
+    struct grammar *g = NULL;
+    for (uint32_t states = 10; !g; states++) {
+        const struct grammar_options options = {.kind = GRAMMAR_REGEX, .states_max = states};
+        struct grammar_refusal why;
+        grammar_compile(STR("c|(a|b)*a(a|b){40}"), &options, &g, &why);
+    }
+    return g;
+}
+
+static void test_a_failure_is_of_one_sampler(void **state) {
+    (void)state;
+    struct sample_params p = params();
+    struct err err = {{0}};
+    struct grammar *tight = compile_tight();
+    p.grammar = tight;
+    struct sampler *failed = create(&p), *other = create(&p);
+    assert_int_equal(allowed(failed), 0);
+    assert_int_equal(sampler_explain(failed, &err), ST_FULL);
+    assert_non_null(strstr(err.text, "budget"));
+    assert_int_equal(sampler_explain(other, &err), ST_BAD);
+    assert_non_null(strstr(err.text, "bias"));
+    sampler_destroy(failed);
+    sampler_destroy(other);
+    p.grammar = NULL;
+    struct sampler *plain = create(&p);
+    assert_int_equal(sampler_explain(plain, &err), ST_OK);
+    sampler_destroy(plain);
+    grammar_destroy(tight);
+}
+
+/* A row can fail because its logits are no numbers. */
+static void test_a_grammar_that_allows_some_token_is_not_at_fault(void **state) {
+    (void)state;
+    struct err err = {{0}};
+    struct sample_params p = params();
+    struct sampler *s = create(&p);
+    assert_true(allowed(s) != 0);
+    assert_int_equal(sampler_explain(s, &err), ST_OK);
+    sampler_destroy(s);
+    struct logit_bias bias[] = {{B, -HUGE_VALF}};
+    p.bias = bias;
+    p.bias_count = 1;
+    s = create(&p);
+    assert_true(allowed(s) != 0);
+    assert_int_equal(sampler_explain(s, &err), ST_BAD); /* it may be the bias */
+    sampler_destroy(s);
+}
+
 static void test_a_mask_without_room_is_refused(void **state) {
     (void)state;
     struct sample_params p = params();
@@ -227,6 +278,8 @@ int main(void) {
         cmocka_unit_test(test_a_fork_goes_its_own_way),
         cmocka_unit_test(test_draws_keep_to_the_grammar_with_biases_and_a_least_length),
         cmocka_unit_test(test_a_bias_that_forbids_all_fails_the_row),
+        cmocka_unit_test(test_a_failure_is_of_one_sampler),
+        cmocka_unit_test(test_a_grammar_that_allows_some_token_is_not_at_fault),
         cmocka_unit_test(test_a_mask_without_room_is_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -51,6 +51,8 @@ static inline void rig_ended(void *ctx, struct generation *r) {
     g->ended++;
 }
 
+static inline void rig_after_batch(void *ctx) { engine_wake(((struct rig *)ctx)->service.engine); }
+
 /* The engine has no thread: it is stepped by hand. */
 static inline void rig_open_unstarted(struct rig *g, const struct rig_options *o) {
     struct err err = {0};
@@ -70,8 +72,12 @@ static inline void rig_open_unstarted(struct rig *g, const struct rig_options *o
     CHECK(uv_loop_init(&g->loop) == 0);
     CHECK(uv_async_init(&g->loop, &g->output, generations_on_output) == 0);
     g->output.data = &g->model;
-    struct work_queue_options work = {
-        .loop = &g->loop, .items_max = 4096, .bytes_max = 1 << 28, .is_single = true};
+    struct work_queue_options work = {.loop = &g->loop,
+                                      .items_max = 4096,
+                                      .bytes_max = 1 << 28,
+                                      .is_single = true,
+                                      .after_batch = rig_after_batch,
+                                      .ctx = g};
     assert_int_equal(accounts_create(&g->accounts), ST_OK);
     assert_int_equal(work_queue_create(&work, &g->work), ST_OK);
     struct generations_options generations = {.loop = &g->loop,

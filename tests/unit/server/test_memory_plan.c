@@ -53,6 +53,17 @@ static void test_the_default_is_an_eighth_of_the_machine(void **state) {
     assert_int_equal(p.answers, GIB);
 }
 
+static void test_grammars_have_their_own(void **state) {
+    struct memory_plan p;
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(plan("memory-max = 512M", GIB, &p, &err), ST_OK);
+    assert_int_equal(p.grammars, 64 * MIB);
+    assert_int_equal(plan("memory-max = 512M\ngrammar-memory = 3M", GIB, &p, &err), ST_OK);
+    assert_int_equal(p.grammars, 3 * MIB);
+    assert_int_equal(sum(&p), p.total);
+}
+
 static void test_what_is_too_small_is_refused_with_the_numbers(void **state) {
     struct memory_plan p;
     struct err err = {0};
@@ -73,6 +84,7 @@ int main(void) {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(test_the_budgets_add_up_to_the_bound),
         cmocka_unit_test(test_the_default_is_an_eighth_of_the_machine),
+        cmocka_unit_test(test_grammars_have_their_own),
         cmocka_unit_test(test_what_is_too_small_is_refused_with_the_numbers),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

@@ -137,6 +137,55 @@ static void test_an_empty_event_waits_for_nothing(void **state) {
     bench_close(&b);
 }
 
+/* The time of a new burst begins with it, however long nothing came before. */
+static void test_a_burst_after_a_pause_is_spread_over_its_own_window(void **state) {
+    (void)state;
+    struct bench b;
+    struct buf text;
+    bench_open(&b, 100000);
+    buf_init(&text, 1 << 16);
+    add(&b, EVENT_TEXT, "one", 0);
+    smoother_note(b.s, 0);
+    release(&b, 100000);
+    assert_true(smoother_is_empty(b.s));
+    add(&b, EVENT_TEXT, "0123456789", 1);
+    smoother_note(b.s, 900000);
+    release(&b, 900000);
+    assert_int_equal(event_log_count(b.log), 1);
+    release(&b, 950000);
+    join(b.log, &text);
+    assert_string_equal(buf_text(&text), "one01234");
+    release(&b, 999999);
+    assert_false(smoother_is_empty(b.s));
+    release(&b, 1000000);
+    assert_true(smoother_is_empty(b.s));
+    buf_deinit(&text);
+    bench_close(&b);
+}
+
+/* More text while some waits: what is left shares the newer window. */
+static void test_text_that_comes_meanwhile_extends_the_window(void **state) {
+    (void)state;
+    struct bench b;
+    bench_open(&b, 100000);
+    add(&b, EVENT_TEXT, "0123456789", 0);
+    smoother_note(b.s, 0);
+    release(&b, 50000);
+    add(&b, EVENT_TEXT, "abcde", 1);
+    smoother_note(b.s, 50000);
+    release(&b, 100000); /* half of the ten that wait */
+    struct buf text;
+    buf_init(&text, 1 << 16);
+    join(b.log, &text);
+    assert_string_equal(buf_text(&text), "0123456789");
+    release(&b, 149999);
+    assert_false(smoother_is_empty(b.s));
+    release(&b, 150000);
+    assert_true(smoother_is_empty(b.s));
+    buf_deinit(&text);
+    bench_close(&b);
+}
+
 static void walk(uint64_t seed) {
     static const char *const texts[] = {"", "a", "\xc3\xa9", "word ", "\xf0\x9f\x98\x80!", "\n"};
     struct rng rng = {.seed = seed};
@@ -177,6 +226,8 @@ int main(void) {
         cmocka_unit_test(test_no_character_is_split_and_tokens_are_counted_once),
         cmocka_unit_test(test_the_end_comes_after_all_text),
         cmocka_unit_test(test_an_empty_event_waits_for_nothing),
+        cmocka_unit_test(test_a_burst_after_a_pause_is_spread_over_its_own_window),
+        cmocka_unit_test(test_text_that_comes_meanwhile_extends_the_window),
         cmocka_unit_test(test_any_burst_at_any_time_joins_to_the_same_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
