@@ -62,11 +62,30 @@ void grammars_unref(struct grammars *all) {
 
 /* ---- the vocabulary ---- */
 
-/* Special tokens have no bytes: no grammar allows them. */
+static bool has_mark(struct str bytes) {
+    return bytes.len > 0 && memchr(bytes.ptr, GRAMMAR_TOKEN_MARK, bytes.len) != NULL;
+}
+
+/* A special token has its spelling between marks. A token of text that has the mark, such as the
+ * one of the byte 0xFF, has no bytes: with others it could spell a special token. */
+static enum status put_token(const struct tokenizer *t, int32_t token, struct buf *bytes) {
+    const size_t start = bytes->len;
+    if (!tokenizer_is_special(t, token)) {
+        TRY(tokenizer_token_bytes(t, token, bytes));
+        if (has_mark(str_skip(buf_str(bytes), start))) bytes->len = start;
+        return ST_OK;
+    }
+    const struct str piece = tokenizer_piece(t, token);
+    if (piece.len == 0 || has_mark(piece)) return ST_OK;
+    buf_put_char(bytes, (char)GRAMMAR_TOKEN_MARK);
+    buf_put(bytes, piece.ptr, piece.len);
+    buf_put_char(bytes, (char)GRAMMAR_TOKEN_MARK);
+    return ST_OK;
+}
+
 static enum status put_tokens(const struct grammars_options *o, struct buf *bytes, size_t *ends) {
     for (uint32_t i = 0; i < o->vocab; i++) {
-        if (i < tokenizer_vocab(o->tokenizer) && !tokenizer_is_special(o->tokenizer, (int32_t)i))
-            TRY(tokenizer_token_bytes(o->tokenizer, (int32_t)i, bytes));
+        if (i < tokenizer_vocab(o->tokenizer)) TRY(put_token(o->tokenizer, (int32_t)i, bytes));
         ends[i] = bytes->len;
     }
     return buf_status(bytes);
@@ -131,7 +150,8 @@ static enum status check_length(const struct grammars *all, struct grammar *g, u
     if (least[text.len] == UINT32_MAX)
         return err_set(&why->err, ST_BAD, "the model has no tokens for the text that it demands");
     return err_set(&why->err, ST_BAD,
-                   "every answer has at least %u tokens, and at most %u may be generated",
+                   "every answer has at least %u tokens, and at most %u may be generated; raise "
+                   "the maximum of tokens",
                    least[text.len], max_tokens);
 }
 
@@ -188,6 +208,10 @@ void answer_grammar_unref(struct answer_grammar *g) {
 
 const struct grammar *answer_grammar_shared(const struct answer_grammar *g) {
     return g->lease.grammar;
+}
+
+const char *answer_grammar_relaxed(const struct answer_grammar *g) {
+    return grammar_relaxed(g->lease.grammar);
 }
 
 void answer_grammar_apply(const struct answer_grammar *g, bool forces_text,

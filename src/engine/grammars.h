@@ -63,6 +63,9 @@ void answer_grammar_unref(struct answer_grammar *g); /* NULL is fine */
 /* Equal for requests that share one grammar, whose work cannot be done at the same time. */
 const struct grammar *answer_grammar_shared(const struct answer_grammar *g);
 
+/* grammar_relaxed of the compiled grammar. */
+const char *answer_grammar_relaxed(const struct answer_grammar *g);
+
 /* Set the grammar of a sampler to be, and whether it forces text. */
 void answer_grammar_apply(const struct answer_grammar *g, bool forces_text,
                           struct sample_params *out);

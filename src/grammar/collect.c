@@ -9,9 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "grammar/grammar_int.h"
-
-enum { ROW_STATES = 256 };
+#include "grammar/states.h"
 
 static void note_states(struct grammar *g) {
     struct tables *t = &g->tables;
@@ -24,7 +22,7 @@ static void note_states(struct grammar *g) {
 }
 
 static void forget_row(struct grammar *g, struct state *s) {
-    if (s->row) g->budget.bytes -= ROW_STATES * sizeof(*s->row);
+    if (s->row) g->budget.bytes -= state_row_bytes(s->row);
     mem_free(s->row);
     mem_free(s->mask);
     s->row = NULL;

@@ -6,7 +6,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
-#include "grammar/grammar_int.h"
+#include "grammar/compile.h"
 
 static struct budget *budget_of(struct ebnf *e) { return &e->c->g->budget; }
 

@@ -14,6 +14,8 @@
 #include "grammar/expr_int.h"
 
 enum { HEIGHT_MAX = 4000, SLOTS_FIRST = 1024, CHOICE_DEPTH_MAX = 1500, MIN_LEN_MAX = 1 << 30 };
+enum { FEW_IDS = 48 };        /* that are sorted by insertion */
+enum { LITERAL_SHARED = 16 }; /* bytes of a literal that is found by its text, not by its place */
 
 void byte_set_add(struct byte_set *s, uint8_t low, uint8_t high) {
     for (uint32_t b = low; b <= high; b++) s->bits[b >> 6] |= UINT64_C(1) << (b & 63);
@@ -26,8 +28,17 @@ static uint64_t mix(uint64_t h, uint64_t v) {
 
 static bool is_list(const struct expr *e) { return e->kind == EX_OR || e->kind == EX_AND; }
 
+static bool is_shared(const struct expr *e) {
+    return e->kind == EX_LITERAL && e->b <= LITERAL_SHARED;
+}
+
 static uint64_t hash_of(const struct expr_pool *p, const struct expr *e) {
     uint64_t h = mix(e->kind, e->b);
+    if (is_shared(e)) {
+        uint64_t text[LITERAL_SHARED / 8] = {0};
+        memcpy(text, p->bytes + e->a, e->b);
+        return mix(mix(h, text[0]), text[1]);
+    }
     if (is_list(e)) {
         for (uint32_t i = 0; i < e->b; i++) h = mix(h, p->lists[e->a + i]);
         return h;
@@ -37,6 +48,7 @@ static uint64_t hash_of(const struct expr_pool *p, const struct expr *e) {
 
 static bool same(const struct expr_pool *p, const struct expr *x, const struct expr *y) {
     if (x->kind != y->kind || x->b != y->b) return false;
+    if (is_shared(x)) return memcmp(p->bytes + x->a, p->bytes + y->a, x->b) == 0;
     if (is_list(x)) return memcmp(p->lists + x->a, p->lists + y->a, x->b * sizeof(*p->lists)) == 0;
     return x->a == y->a && x->c == y->c && x->d == y->d;
 }
@@ -157,6 +169,7 @@ void expr_pool_destroy(struct expr_pool *p) {
     mem_free(p->sets);
     mem_free(p->lists);
     mem_free(p->bytes);
+    mem_free(p->scratch);
     mem_free(p);
 }
 
@@ -245,6 +258,19 @@ static int compare_ids(const void *x, const void *y) {
     return (a > b) - (a < b);
 }
 
+static void sort_ids(expr_id *ids, uint32_t count) {
+    if (count > FEW_IDS) {
+        qsort(ids, count, sizeof(*ids), compare_ids);
+        return;
+    }
+    for (uint32_t i = 1; i < count; i++) {
+        const expr_id id = ids[i];
+        uint32_t at = i;
+        for (; at && ids[at - 1] > id; at--) ids[at] = ids[at - 1];
+        ids[at] = id;
+    }
+}
+
 /* A list that is being simplified before it becomes EX_OR or EX_AND. */
 struct members {
     expr_id *ids;
@@ -310,7 +336,7 @@ static bool all_match_empty(const struct expr_pool *p, const struct members *m) 
 /* Sorts and drops what adds nothing. `whole` ends the list (EXPR_ANY in a union), `unit` is left
  * out (EXPR_NONE in a union). false: the result is `whole`. */
 static bool tidy(const struct expr_pool *p, struct members *m, expr_id whole, expr_id unit) {
-    if (m->count) qsort(m->ids, m->count, sizeof(*m->ids), compare_ids);
+    sort_ids(m->ids, m->count);
     uint32_t kept = 0;
     for (uint32_t i = 0; i < m->count; i++) {
         if (m->ids[i] == whole) return false;
@@ -362,11 +388,11 @@ static expr_id join(struct expr_pool *p, struct members *m, enum expr_kind kind)
 static expr_id join_all(struct expr_pool *p, const expr_id *list, uint32_t count,
                         enum expr_kind kind) {
     if (p->budget->status != ST_OK) return EXPR_NONE;
-    struct members m = {0};
+    struct members m = {.ids = p->scratch, .cap = p->scratch_cap};
     for (uint32_t i = 0; i < count; i++) put_member(p, &m, list[i], kind);
     expr_id e = join(p, &m, kind);
-    p->budget->bytes -= m.cap * sizeof(*m.ids);
-    mem_free(m.ids);
+    p->scratch = m.ids;
+    p->scratch_cap = m.cap;
     return e;
 }
 

@@ -79,6 +79,8 @@ bool expr_matches(struct expr_pool *p, expr_id e, struct str text);
 /* A number n such that every text of up to n times `item` may follow in the expression, which is
  * alive; EXPR_NO_MAX: any text of it. May be too low, never too high. */
 uint32_t expr_room(const struct expr_pool *p, expr_id e, expr_id item);
+/* Whether only the byte `stop` may follow after expr_room times `item`; it may follow earlier. */
+bool expr_room_ends(const struct expr_pool *p, expr_id e, expr_id item, uint8_t stop);
 
 /* Set marks[b] where bytes b-1 and b may lead to different expressions: one byte of each run
  * between marks stands for all of it. */

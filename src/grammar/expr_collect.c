@@ -86,6 +86,7 @@ void expr_pool_collect(struct expr_pool *p, uint32_t first, uint32_t *map) {
     budget_shrink(p->budget, (void **)&p->exprs, &p->cap, p->count, sizeof(*p->exprs));
     budget_shrink(p->budget, (void **)&p->lists, &p->list_cap, p->list_count, sizeof(*p->lists));
     budget_shrink(p->budget, (void **)&p->bytes, &p->byte_cap, p->byte_count, sizeof(*p->bytes));
+    budget_shrink(p->budget, (void **)&p->scratch, &p->scratch_cap, 0, sizeof(*p->scratch));
     budget_shrink_slots(p->budget, &p->slots, &p->slot_count, p->count);
     expr_index(p);
 }

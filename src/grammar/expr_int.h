@@ -46,6 +46,8 @@ struct expr_pool {
     uint32_t search_count;
     char *bytes; /* texts of EX_LITERAL */
     uint32_t byte_count, byte_cap;
+    expr_id *scratch; /* of a list that is being joined */
+    uint32_t scratch_cap;
 };
 
 /* The expression of these fields: a known one or a new one. */

@@ -10,6 +10,10 @@
 #include "grammar/expr_int.h"
 
 enum { SEARCH_MAX = 2000, SEARCH_MULTIPLE_MAX = 200, ROW_BYTES = 256 };
+enum {
+    STEPS_JOINED = 32,  /* members of a list that are joined at once; on the stack */
+    MEMBERS_A_TICK = 8, /* that are stepped with one unit of work */
+};
 
 static expr_id step_literal(struct expr_pool *p, struct expr e, uint8_t byte) {
     if ((uint8_t)p->bytes[e.a] != byte) return EXPR_NONE;
@@ -39,16 +43,17 @@ static expr_id step_multiple(struct expr_pool *p, struct expr e, uint8_t byte) {
 
 static expr_id step_list(struct expr_pool *p, struct expr e, uint8_t byte) {
     expr_id all = e.kind == EX_OR ? EXPR_NONE : EXPR_ANY;
-    expr_id few[8];
+    expr_id few[STEPS_JOINED];
     uint32_t count = 0;
+    if (!budget_ticks(p->budget, e.b / MEMBERS_A_TICK)) return EXPR_NONE;
     for (uint32_t i = 0; i < e.b; i++) {
         expr_id d = expr_step(p, p->lists[e.a + i], byte);
         if (e.kind == EX_AND) {
             if (d == EXPR_NONE) return EXPR_NONE;
             all = expr_and(p, all, d);
-        } else if (d != EXPR_NONE) {
+        } else if (d != EXPR_NONE && (count == 0 || few[count - 1] != d)) {
             few[count++] = d;
-            if (count < 8) continue;
+            if (count < STEPS_JOINED) continue;
             all = expr_or(p, all, expr_or_all(p, few, count));
             count = 0;
         }
@@ -256,6 +261,24 @@ static uint32_t room_of(const struct expr_pool *p, expr_id id, expr_id item, boo
         if (one > room) room = one;
     }
     return room;
+}
+
+/* Whether every text that matches begins with `byte`; false also where it takes more to know. */
+static bool begins_with(const struct expr_pool *p, expr_id id, uint8_t byte) {
+    const struct expr *e = &p->exprs[id];
+    if (e->kind == EX_CONCAT) e = &p->exprs[e->a];
+    if (e->kind == EX_LITERAL) return (uint8_t)p->bytes[e->a] == byte;
+    if (e->kind != EX_SET) return false;
+    struct byte_set others = p->sets[e->a];
+    others.bits[byte >> 6] &= ~(UINT64_C(1) << (byte & 63));
+    return (others.bits[0] | others.bits[1] | others.bits[2] | others.bits[3]) == 0;
+}
+
+bool expr_room_ends(const struct expr_pool *p, expr_id id, expr_id item, uint8_t stop) {
+    const struct expr *e = &p->exprs[id];
+    if (e->kind != EX_CONCAT || !begins_with(p, e->b, stop)) return false;
+    const struct expr *first = &p->exprs[e->a];
+    return first->kind == EX_REPEAT && first->a == item && first->c != EXPR_NO_MAX;
 }
 
 uint32_t expr_room(const struct expr_pool *p, expr_id e, expr_id item) {

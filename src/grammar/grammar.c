@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "grammar/grammar_int.h"
+#include "grammar/compile.h"
 #include "grammar/regex.h"
 
 enum {
@@ -27,7 +27,10 @@ enum status refuse(struct compiler *c, const char *path, const char *fmt, ...) {
     char text[ERR_TEXT_BYTES];
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    str_store(str_of(path), c->why->path, sizeof(c->why->path));
+    const bool is_line = c->place && c->place[0] && path[0] && path[0] != '#' && path[0] != '/';
+    char *out = c->why->path;
+    snprintf(out, sizeof(c->why->path), "%s%s%s", c->place ? c->place : "", is_line ? ", " : "",
+             path);
     return err_set(&c->why->err, ST_BAD, "%s", text);
 }
 
@@ -76,7 +79,7 @@ static struct budget budget_of(const struct grammar_options *o) {
     };
 }
 
-static enum status compile_kind(struct compiler *c, enum grammar_kind kind, struct str source) {
+enum status compile_kind(struct compiler *c, enum grammar_kind kind, struct str source) {
     switch (kind) {
     case GRAMMAR_JSON:
         return compile_json_object(c);
@@ -90,6 +93,8 @@ static enum status compile_kind(struct compiler *c, enum grammar_kind kind, stru
         return compile_gbnf(c, source);
     case GRAMMAR_LARK:
         return compile_lark(c, source);
+    case GRAMMAR_PARTS:
+        return compile_parts(c, source);
     }
     return refuse(c, "", "unknown kind of grammar");
 }
@@ -110,10 +115,12 @@ enum status grammar_compile(struct str source, const struct grammar_options *opt
     if (!g) return err_set(&why->err, ST_NOMEM, "grammar: out of memory");
     init_locks(g);
     g->budget = budget_of(options);
+    g->is_json = options->kind == GRAMMAR_JSON || options->kind == GRAMMAR_SCHEMA;
     g->bytes_limit = g->budget.bytes_max;
     if (options->bytes_room && options->bytes_room < g->bytes_limit)
         g->budget.bytes_max = options->bytes_room;
-    struct compiler c = {.g = g, .whitespace = options->whitespace, .why = why};
+    struct compiler c = {.g = g, .why = why};
+    c.blanks = options->whitespace ? BLANKS_ANY : BLANKS_NONE;
     enum status st = ST_OK;
     g->exprs = expr_pool_create(&g->budget);
     if (g->exprs && rules_init(&g->rules, g->exprs, &g->budget))
@@ -127,6 +134,7 @@ enum status grammar_compile(struct str source, const struct grammar_options *opt
         g->budget.limit = "bytes";
     }
     if (g->budget.status != ST_OK) st = failure(grammar_failure(g), g->budget.limit, &why->err);
+    why->is_late = st == ST_FULL && strcmp(g->budget.limit, "time") == 0;
     g->budget.clock = NULL; /* the time is that of compiling only */
     g->budget.cancelled = NULL;
     g->budget.ticks_max = MATCH_TICKS_MAX;
@@ -147,6 +155,8 @@ void grammar_destroy(struct grammar *g) {
     pthread_mutex_destroy(&g->pins_lock);
     mem_free(g);
 }
+
+const char *grammar_relaxed(const struct grammar *g) { return g->relaxed; }
 
 bool grammar_is_empty(const struct grammar *g) { return g->first == 0; }
 

@@ -38,7 +38,48 @@ enum grammar_kind {
     GRAMMAR_CHOICE, /* a JSON list of texts                                         */
     GRAMMAR_GBNF,   /* the notation of llama.cpp                                    */
     GRAMMAR_LARK,   /* the subset that docs/grammar.md describes                    */
+    GRAMMAR_PARTS,  /* a JSON document of parts, below; the server's own, not a client's */
 };
+
+/* GRAMMAR_PARTS: the grammar of an answer that is made of thoughts, free text, tool calls and
+ * schemas. The document is one part; a part is an object of one of these kinds:
+ *
+ *     {"text": "T"}                       exactly this text
+ *     {"token": "T"}                      the special token that is spelled T
+ *     {"free": ["M", ...]}                any text, also none, in which none of the marks M occurs;
+ *                                         no special token
+ *     {"free": [..], "pattern": "RE", "at": "PLACE"}
+ *                                         the same; the regular expression matches it as a whole.
+ *                                         With "relax": true an expression that cannot be kept is
+ *                                         left out; see grammar_relaxed
+ *     {"pattern": "RE"}                   a text that the regular expression matches as a whole
+ *     {"schema": S, "at": "PLACE"}        JSON of this schema; $ref refers to places of S. With
+ *                                         "relax": "object" or "value" a schema that cannot be
+ *                                         kept becomes any JSON object or value; see
+ *                                         grammar_relaxed. With "spaced": true one blank may follow
+ *                                         each ',' and ':'; with
+ *                                         "whitespace": true any blanks are between tokens
+ *     {"grammar": "KIND", "source": "..", "at": "PLACE"}
+ *                                         as the kinds above: json, schema, regex, choice, gbnf or
+ *                                         lark
+ *     {"refuse": "REASON", "at": "PLACE"} the document is refused for this reason
+ *     {"sequence": [part, ...]}           one after the other
+ *     {"any": [part, ...]}                one of them
+ *     {"some": [part, ...], "between": part}
+ *                                         each of them at most once, in this order; "between" is
+ *                                         optional
+ *     {"repeat": part, "min": N, "max": N, "between": part}
+ *                                         min (0) to max (no limit) times; "between" is optional
+ *
+ * Lists of parts are not empty, parts nest at most 64 deep, and counts are at most 10,000. Texts of
+ * parts are independent: two free texts, one after the other, may together contain a mark.
+ *
+ * A refusal's path begins with "at" where the part has one, else with the JSON pointer of the part:
+ * "PLACE#/properties/a". */
+
+/* In a vocabulary, the bytes of a special token are this mark, its spelling, this mark. The mark is
+ * not UTF-8, so no text has it: special tokens are allowed only where {"token": ..} names them. */
+enum { GRAMMAR_TOKEN_MARK = 0xFF };
 
 struct grammar_options {
     enum grammar_kind kind;
@@ -60,6 +101,7 @@ enum { GRAMMAR_PATH_BYTES = 256 };
  * sentence. Paths that are longer are cut at their end. */
 struct grammar_refusal {
     char path[GRAMMAR_PATH_BYTES];
+    bool is_late;  /* ST_FULL: the limit of time, which depends on the machine's other work */
     bool is_share; /* ST_UNAVAILABLE: the tenant's share of the memory is used up, not all of it */
     struct err err;
 };
@@ -72,6 +114,9 @@ enum status grammar_compile(struct str source, const struct grammar_options *opt
 void grammar_destroy(struct grammar *g); /* NULL is fine */
 
 bool grammar_is_empty(const struct grammar *g); /* no text satisfies it */
+/* Of GRAMMAR_PARTS: the place and the reason of the first schema or pattern that could not be kept
+ * and was relaxed; "": none was. */
+const char *grammar_relaxed(const struct grammar *g);
 uint32_t grammar_states(struct grammar *g);
 size_t grammar_bytes(struct grammar *g);
 
@@ -113,16 +158,17 @@ bool matcher_may_continue(const struct matcher *m);
 size_t matcher_forced(const struct matcher *m, char *out, size_t max);
 
 /* Set bit `id` of `allowed` (vocabulary_words words of 64 bits) for each token that may follow, and
- * clear the others. Tokens without bytes, among them all ends, are never allowed: the caller adds
- * the end where matcher_is_complete. On a failure of the budget nothing is allowed; see
- * matcher_status. */
+ * clear the others. Tokens without bytes are never allowed. The caller decides about ends: they are
+ * possible where matcher_is_complete, and nowhere else. On a failure of the budget nothing is
+ * allowed; see matcher_status. */
 void matcher_mask(struct matcher *m, const struct vocabulary *v, uint64_t *allowed);
 
 /* ST_OK, or why this matcher has failed: ST_FULL, ST_NOMEM or ST_UNAVAILABLE, with a sentence.
  * Other matchers of the grammar go on. */
 enum status matcher_status(const struct matcher *m, struct err *err);
 
-/* The bytes of each token, by id; empty ones are special tokens. The table is copied. */
+/* The bytes of each token, by id; those of a special token have marks (GRAMMAR_TOKEN_MARK), those
+ * of text have none. A token without bytes is never allowed. The table is copied. */
 enum status vocabulary_create(const struct str *tokens, uint32_t count, struct vocabulary **out);
 void vocabulary_destroy(struct vocabulary *v); /* NULL is fine */
 uint32_t vocabulary_count(const struct vocabulary *v);

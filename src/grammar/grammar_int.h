@@ -10,6 +10,8 @@
 #include "grammar/grammar_memory.h"
 #include "grammar/rules.h"
 
+struct json;
+
 /* One way to go on: the rest of an expression, then what the stack says. */
 struct thread_at {
     expr_id expr;
@@ -43,10 +45,13 @@ struct state {
     uint8_t words;            /* 1 + the largest class of words that may follow; 0: none */
     bool records;             /* some thread does */
     uint16_t room;            /* every plain text of so many characters may follow */
+    bool room_is_limit;       /* no longer plain text may follow */
     uint32_t pins;            /* matchers that are here; under pins_lock */
     bool is_needed;           /* while tables are collected */
-    uint32_t *row;            /* the state after each byte; NULL before it is asked for */
-    uint64_t *mask;           /* of mask_vocabulary, or NULL */
+    uint8_t found_phases;     /* bits; set by the search with the number `found_by` (room.c) */
+    uint32_t found_by;
+    struct state_row *row; /* the states after each byte; NULL: none was needed yet */
+    uint64_t *mask;        /* of mask_vocabulary, or NULL */
 };
 
 /* The successor where an item of STACK_ITEM ends, by whether the array has an equal one. A row has
@@ -94,6 +99,7 @@ struct tables {
     uint32_t text_count, text_cap, text_free;
     struct number_table followed_table;
     bool complete;
+    uint32_t search_count; /* of room.c, which numbers its searches */
     const struct vocabulary *mask_vocabulary;
     size_t mask_bytes; /* of all remembered masks */
     size_t kept_bytes; /* of the budget, after the last time that states were forgotten */
@@ -122,6 +128,7 @@ struct grammar {
     size_t bytes_limit; /* its own; budget.bytes_max is less if little memory is left for all */
     struct grammar_account account;
     _Atomic size_t bytes_now; /* budget.bytes as of the last use, to be read without the lock */
+    bool is_json;             /* its texts are JSON and nothing else */
     struct expr_pool *exprs;
     struct rules rules;
     rule_id root;
@@ -129,32 +136,14 @@ struct grammar {
     uint32_t compiled_exprs; /* expressions that the rules may need */
     expr_id
         text_chars[2]; /* one character of a JSON string, by its two spellings; EXPR_NONE: none */
+    /* Of GRAMMAR_PARTS: the place and the reason of the first schema that was relaxed. */
+    char relaxed[GRAMMAR_PATH_BYTES + ERR_TEXT_BYTES];
     struct tables tables;
 };
-
-/* The source of a compile and where its refusal goes. */
-struct compiler {
-    struct grammar *g;
-    bool whitespace;
-    struct grammar_refusal *why;
-};
-
-/* Refuse at `path`; returns ST_BAD. */
-enum status refuse(struct compiler *c, const char *path, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-
-/* Each sets g->root. */
-enum status compile_schema(struct compiler *c, struct str source);
-enum status compile_json_object(struct compiler *c);
-enum status compile_regex(struct compiler *c, struct str source);
-enum status compile_choice(struct compiler *c, struct str source);
-enum status compile_gbnf(struct compiler *c, struct str source);
-enum status compile_lark(struct compiler *c, struct str source);
 
 /* The number of a stack entry: a known one or a new one; 0 also where the budget has failed. */
 uint32_t stack_push(struct grammar *g, struct stack_entry e);
 /* schema_value.c. Whether two values are equal; 1 and 1.0 are. */
-struct json;
 bool json_same(const struct json *a, const struct json *b);
 /* unique.c. Whether the last item of the innermost array that `text` leaves open is new. */
 bool unique_is_new(struct grammar *g, struct str text);
@@ -178,11 +167,5 @@ void tables_deinit(struct tables *t);
 void tables_collect(struct grammar *g);
 /* Fill an empty table again with the numbers that are in use. */
 void tables_index(struct grammar *g);
-/* Every plain text of up to so many characters may follow; may be too low, never too high. */
-uint16_t state_room(struct grammar *g, uint32_t state);
-/* 1 + the largest class of words of which every one may follow; 0: none. */
-uint8_t state_words(struct grammar *g, uint32_t state);
-/* The states after each byte; NULL when the budget has failed. */
-const uint32_t *state_row(struct grammar *g, uint32_t state);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "grammar/ebnf_reader.h"
-#include "grammar/grammar_int.h"
+#include "grammar/compile.h"
 #include "grammar/regex.h"
 
 enum { TEXT_BYTES_MAX = 1 << 16 };

@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "grammar/grammar.h"
-#include "grammar/grammar_int.h"
+#include "grammar/states.h"
 #include "grammar/vocabulary.h"
 
 enum {
@@ -193,9 +193,8 @@ static size_t advance(struct grammar *g, const struct matcher *m, struct str byt
     reading_start(g, m, &r);
     budget_ticks(&g->budget, (uint32_t)(r.text.len / TEXT_BYTES_A_TICK));
     for (; i < bytes.len; i++) {
-        const uint32_t *row = state_row(g, to->state);
         const uint8_t byte = (uint8_t)bytes.ptr[i];
-        uint32_t next = row ? row[byte] : 0;
+        uint32_t next = state_next(g, to->state, byte);
         if (next && (next & STATE_FORK || r.text.len || g->tables.states[next].records))
             next = reading_step(g, &r, next, byte);
         if (next == 0) break;
@@ -246,14 +245,14 @@ bool matcher_may_continue(const struct matcher *m) {
 /* The only byte that may follow, or -1. One that ends an item is not forced: it is decided when it
  * comes. */
 static int only_byte(struct grammar *g, uint32_t state) {
-    const uint32_t *row = state_row(g, state);
     int only = -1;
-    for (int b = 0; row && b < 256; b++) {
-        if (!row[b]) continue;
-        if (only >= 0 || row[b] & STATE_FORK) return -1;
+    for (int b = 0; b < 256; b++) {
+        const uint32_t next = state_next(g, state, (uint8_t)b);
+        if (!next) continue;
+        if (only >= 0 || next & STATE_FORK) return -1;
         only = b;
     }
-    return only;
+    return g->budget.status == ST_OK ? only : -1;
 }
 
 static size_t forced(struct grammar *g, uint32_t state, char *out, size_t max) {
@@ -262,7 +261,7 @@ static size_t forced(struct grammar *g, uint32_t state, char *out, size_t max) {
         int byte = only_byte(g, state);
         if (byte < 0) break;
         out[len++] = (char)byte;
-        state = g->tables.states[state].row[byte];
+        state = state_next(g, state, (uint8_t)byte);
     }
     return len;
 }
@@ -280,9 +279,12 @@ size_t matcher_forced(const struct matcher *m, char *out, size_t max) {
     return len;
 }
 
-static void allow(const struct vocabulary *v, uint32_t token, uint64_t *allowed) {
-    for (; token != TOKEN_ABSENT; token = v->next_alike[token])
-        allowed[token >> 6] |= UINT64_C(1) << (token & 63);
+static void allow(uint64_t *allowed, uint32_t token) {
+    allowed[token >> 6] |= UINT64_C(1) << (token & 63);
+}
+
+static void allow_alike(const struct vocabulary *v, uint32_t token, uint64_t *allowed) {
+    for (; token != TOKEN_ABSENT; token = v->next_alike[token]) allow(allowed, token);
 }
 
 /* Allow all the plain text at and below a node. */
@@ -295,35 +297,31 @@ static void allow_part(const struct vocabulary *v, const struct text_class *c, u
         for (uint32_t i = 0; i < words; i++) allowed[i] |= mask[i];
         return;
     }
-    const uint32_t end = c->parts[c->tree.nodes[node].end].first;
-    for (uint32_t i = part->first; i < end; i++)
-        allowed[c->tokens[i] >> 6] |= UINT64_C(1) << (c->tokens[i] & 63);
+    for (uint32_t i = part->first; i < part->end; i++) allow(allowed, c->tokens[i]);
 }
 
 static uint16_t room_at(struct grammar *g, uint32_t state) {
     const struct state *s = &g->tables.states[state];
-    return s->has_room ? s->room : state_room(g, state);
+    return s->has_room ? s->room : state_room(g, state, false);
 }
 
-/* A walk over one of the trees: by depth, the row of the state before the byte. */
+/* Whether all the plain text below a node may follow, in the state behind the node. */
+static bool may_follow_below(struct grammar *g, const struct text_class *c, uint32_t node,
+                             uint32_t state) {
+    const uint16_t below = c->parts[node].chars_below;
+    return below != TEXT_SPLIT && below <= room_at(g, state);
+}
+
+/* A walk over one of the trees: by depth, the state before the byte and the nodes to come. */
 struct walk {
     const struct vocabulary *vocabulary;
     uint64_t *allowed;
     const struct matcher *matcher;
-    bool has_forks;                                  /* what may follow depends on what was read */
-    uint32_t states[VOCABULARY_TOKEN_BYTES_MAX + 1]; /* the same by number */
-    const uint32_t *rows[VOCABULARY_TOKEN_BYTES_MAX + 1];
+    bool has_forks; /* what may follow depends on what was read */
+    uint32_t states[VOCABULARY_TOKEN_BYTES_MAX + 1];
+    uint32_t at[VOCABULARY_TOKEN_BYTES_MAX + 1], ends[VOCABULARY_TOKEN_BYTES_MAX + 1];
     char path[VOCABULARY_TOKEN_BYTES_MAX];
 };
-
-/* Note the row of a state; false: the budget has failed. */
-static bool enter(struct grammar *g, struct walk *w, uint32_t depth, uint32_t state) {
-    const uint32_t *row = g->tables.states[state].row;
-    if (!row) row = state_row(g, state);
-    w->rows[depth] = row;
-    w->states[depth] = state;
-    return row != NULL;
-}
 
 /* The state behind a byte that ends an item: all bytes of the path are read again. */
 static uint32_t decide(struct grammar *g, struct walk *w, uint32_t depth, uint32_t fork,
@@ -339,45 +337,48 @@ static uint32_t decide(struct grammar *g, struct walk *w, uint32_t depth, uint32
     return next;
 }
 
-static bool walk_tree(struct grammar *g, struct walk *w, const struct token_tree *tree) {
-    for (uint32_t i = 0; i < tree->node_count;) {
-        const struct vocabulary_node node = tree->nodes[i];
-        uint32_t next = w->rows[node.depth][node.byte];
-        if (next & STATE_FORK) next = decide(g, w, node.depth, next, node.byte);
-        if (next == 0) {
-            i = node.end;
-            continue;
-        }
-        if (node.token != TOKEN_ABSENT) allow(w->vocabulary, node.token, w->allowed);
-        i++;
-        w->path[node.depth] = (char)node.byte;
-        if (node.end != i && !enter(g, w, node.depth + 1u, next)) return false;
-    }
-    return true;
+/* The state behind a byte that is not in the row, or that may end an item. */
+static uint32_t find_next(struct grammar *g, struct walk *w, uint32_t depth, uint8_t byte) {
+    const uint32_t next = state_step(g, w->states[depth], byte);
+    return next & STATE_FORK ? decide(g, w, depth, next, byte) : next;
 }
 
-static bool walk_text(struct grammar *g, struct walk *w, const struct text_class *c) {
-    const struct token_tree *tree = &c->tree;
-    for (uint32_t i = 0; i < tree->node_count;) {
-        const struct vocabulary_node node = tree->nodes[i];
-        uint32_t next = w->rows[node.depth][node.byte];
-        if (next & STATE_FORK) next = decide(g, w, node.depth, next, node.byte);
-        if (next == 0) {
-            i = node.end;
+/* Allows the tokens of a tree. With parts: of plain text. False: the budget has failed. */
+static bool walk_tree(struct grammar *g, struct walk *w, const struct token_tree *tree,
+                      const struct text_class *texts) {
+    uint32_t depth = 0, i = 0, end = tree->root_count;
+    const struct state_row *row = state_row(g, w->states[0]);
+    while (row) {
+        if (i == end) {
+            if (depth == 0) return true;
+            depth--;
+            i = w->at[depth];
+            end = w->ends[depth];
+            row = g->tables.states[w->states[depth]].row;
             continue;
         }
-        const uint16_t below = c->parts[i].chars_below;
-        if (below == 0 || (below != TEXT_SPLIT && below <= room_at(g, next))) {
-            allow_part(w->vocabulary, c, i, w->allowed);
-            i = node.end;
+        const struct vocabulary_node *node = &tree->nodes[i++];
+        uint32_t next = row->next[row->class_of[node->byte]];
+        if (next & STATE_FORK) next = find_next(g, w, depth, node->byte);
+        if (next == 0) continue;
+        if (texts && node->child_count && may_follow_below(g, texts, i - 1, next)) {
+            allow_part(w->vocabulary, texts, i - 1, w->allowed);
             continue;
         }
-        if (node.token != TOKEN_ABSENT) allow(w->vocabulary, node.token, w->allowed);
-        i++;
-        w->path[node.depth] = (char)node.byte;
-        if (!enter(g, w, node.depth + 1u, next)) return false;
+        if (node->has_alike)
+            allow_alike(w->vocabulary, node->token, w->allowed);
+        else if (node->token != TOKEN_ABSENT)
+            allow(w->allowed, node->token);
+        if (node->child_count == 0) continue;
+        w->path[depth] = (char)node->byte;
+        w->at[depth] = i;
+        w->ends[depth] = end;
+        w->states[++depth] = next;
+        i = node->children;
+        end = i + node->child_count;
+        row = state_row(g, next);
     }
-    return true;
+    return false;
 }
 
 /* Whether the state is of one answer: the items that it has read are part of it. */
@@ -403,20 +404,44 @@ static void remember(struct grammar *g, uint32_t state, const struct vocabulary 
     g->budget.bytes += bytes;
 }
 
+/* Allow the plain texts of up to `chars` characters and no others. */
+static void allow_lengths(const struct vocabulary *v, uint16_t chars, uint64_t *allowed) {
+    const size_t words = vocabulary_words(v);
+    const uint16_t known = chars < TEXT_LENGTHS ? chars : TEXT_LENGTHS - 1;
+    memcpy(allowed, v->lengths + known * words, words * sizeof(*allowed));
+    for (uint32_t i = 0; i < v->long_count && v->long_texts[i].chars <= chars; i++)
+        allow(allowed, v->long_texts[i].token);
+}
+
+/* Allow the plain text that may follow. False: the budget has failed. */
+static bool allow_text(struct grammar *g, struct walk *w, size_t bytes, bool *in_string) {
+    const struct vocabulary *v = w->vocabulary;
+    const uint32_t state = w->states[0];
+    const uint16_t room = state_room(g, state, true);
+    *in_string = room > 0;
+    if (g->tables.states[state].room_is_limit) {
+        allow_lengths(v, room, w->allowed);
+        return true;
+    }
+    const uint8_t words = room < v->texts[1].chars ? state_words(g, state) : 0;
+    *in_string |= words > 0;
+    const struct text_class *c = &v->texts[TEXT_CLASSES - 1];
+    while (c->chars > room) c--;
+    if (words) c = &v->words[words - 1];
+    memcpy(w->allowed, c->mask, bytes);
+    return walk_tree(g, w, &c->tree, c);
+}
+
 /* false: the budget has failed, and nothing is allowed. */
 static bool compute_mask(struct grammar *g, struct walk *w, size_t bytes) {
     const struct vocabulary *v = w->vocabulary;
-    const uint32_t state = w->matcher->state;
-    const struct text_class *c = &v->texts[TEXT_CLASSES - 1];
-    const uint16_t room = state_room(g, state);
-    const uint8_t words = room < v->texts[1].chars ? state_words(g, state) : 0;
-    while (c->chars > room) c--;
-    if (words) c = &v->words[words - 1];
-    bool in_string = room > 0 || words > 0; /* outside of them JSON has no letters at will */
-    memcpy(w->allowed, c->mask, bytes);
-    if (enter(g, w, 0, state) && walk_text(g, w, c) &&
-        (in_string || walk_tree(g, w, &v->controls)) && walk_tree(g, w, &v->rest) &&
-        g->budget.status == ST_OK)
+    /* Outside of strings JSON has no letters at will; other texts may have them anywhere. */
+    bool in_string = false;
+    w->has_forks = false;
+    w->states[0] = w->matcher->state;
+    if (allow_text(g, w, bytes, &in_string) &&
+        ((in_string && g->is_json) || walk_tree(g, w, &v->controls, NULL)) &&
+        walk_tree(g, w, &v->rest, NULL) && g->budget.status == ST_OK)
         return true;
     memset(w->allowed, 0, bytes);
     return false;
@@ -429,7 +454,10 @@ void matcher_mask(struct matcher *m, const struct vocabulary *v, uint64_t *allow
     if (known && g->tables.mask_vocabulary == v) {
         memcpy(allowed, known, bytes);
     } else {
-        struct walk w = {.vocabulary = v, .allowed = allowed, .matcher = m};
+        struct walk w; /* most of it is not used: it is not cleared */
+        w.vocabulary = v;
+        w.allowed = allowed;
+        w.matcher = m;
         bool done = compute_mask(g, &w, bytes);
         if (!done && make_room(g)) done = compute_mask(g, &w, bytes);
         if (!done)

@@ -5,10 +5,10 @@
  * of properties need this, where one pattern has the names with a prefix and another one the rest.
  * Words are searched by their length.
  */
-#include "grammar/grammar_int.h"
+#include "grammar/states.h"
 #include "grammar/vocabulary.h"
 
-enum { SEARCHED_MAX = 24, LEVEL_MAX = 6 };
+enum { SEARCHED_MAX = 160, SEARCHED_FEW = 24, LEVEL_MAX = 6 };
 
 /* Where in a character of UTF-8 a text is: BETWEEN two of them, or before the bytes that remain. */
 enum phase {
@@ -43,7 +43,7 @@ struct position {
 
 struct search {
     struct position found[SEARCHED_MAX];
-    uint32_t count;
+    uint32_t count, most;
 };
 
 /* What the expressions of a state say by themselves. */
@@ -59,13 +59,26 @@ static uint16_t room_of_threads(const struct grammar *g, const struct state *s) 
     return (uint16_t)(room < TEXT_CHARS_MAX ? room : TEXT_CHARS_MAX);
 }
 
+/* Whether the closing quote must follow after the longest text that `room` counts. */
+static bool ends_behind_room(const struct grammar *g, const struct state *s) {
+    if (s->count != 1) return false;
+    const expr_id e = g->tables.threads[s->start].expr;
+    for (int k = 0; k < 2 && g->text_chars[k] != EXPR_NONE; k++)
+        if (expr_room_ends(g->exprs, e, g->text_chars[k], '"')) return true;
+    return false;
+}
+
 /* False: there are too many. */
-static bool put(const struct grammar *g, struct search *s, uint32_t state, uint8_t phase) {
-    for (uint32_t i = 0; i < s->count; i++)
-        if (s->found[i].state == state && s->found[i].phase == phase) return true;
-    const struct state *x = &g->tables.states[state];
+static bool put(struct grammar *g, struct search *s, uint32_t state, uint8_t phase) {
+    struct state *x = &g->tables.states[state];
     if (phase == BETWEEN && x->has_room && x->room == TEXT_CHARS_MAX) return true;
-    if (s->count == SEARCHED_MAX) return false;
+    if (x->found_by != g->tables.search_count) {
+        x->found_by = g->tables.search_count;
+        x->found_phases = 0;
+    }
+    if (x->found_phases & 1u << phase) return true;
+    x->found_phases |= (uint8_t)(1u << phase);
+    if (s->count == s->most) return false;
     s->found[s->count++] = (struct position){state, phase};
     return true;
 }
@@ -74,23 +87,26 @@ static bool put(const struct grammar *g, struct search *s, uint32_t state, uint8
 static bool expand(struct grammar *g, struct search *s, struct position at) {
     if (at.phase == BETWEEN && room_of_threads(g, &g->tables.states[at.state]) == TEXT_CHARS_MAX)
         return true;
-    const uint32_t *row = state_row(g, at.state);
-    if (!row) return false;
     for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
         if (steps[i].phase != at.phase) continue;
         uint32_t last = 0;
         for (uint32_t b = steps[i].low; b <= steps[i].high; b++) {
-            if (row[b] == 0 || row[b] & STATE_FORK) return false;
-            if (row[b] == last) continue;
-            last = row[b];
+            const uint32_t next = state_next(g, at.state, (uint8_t)b);
+            if (next == 0 || next & STATE_FORK) return false;
+            if (next == last) continue;
+            last = next;
             if (!put(g, s, last, steps[i].next)) return false;
         }
     }
     return true;
 }
 
-static bool is_open(struct grammar *g, uint32_t state) {
-    struct search s = {.found = {{state, BETWEEN}}, .count = 1};
+static bool is_open(struct grammar *g, uint32_t state, uint32_t most) {
+    struct search s; /* `found` is not cleared */
+    s.count = 0;
+    s.most = most;
+    g->tables.search_count++;
+    put(g, &s, state, BETWEEN);
     for (uint32_t at = 0; at < s.count; at++)
         if (!expand(g, &s, s.found[at])) return false;
     for (uint32_t i = 0; i < s.count; i++) {
@@ -117,10 +133,10 @@ static bool put_state(struct level *l, uint32_t state) {
 
 /* Puts what follows a state by one character. False: nothing, or too many states. */
 static bool put_next(struct grammar *g, uint32_t state, int word_class, struct level *next) {
-    const uint32_t *row = state_row(g, state);
-    for (int b = '0'; b <= 'z'; b++) {
+    for (int b = 'z'; b >= '0'; b--) { /* where only digits may follow, the first says so */
         if (!word_has(word_class, (uint8_t)b)) continue;
-        if (!row || row[b] == 0 || row[b] & STATE_FORK || !put_state(next, row[b])) return false;
+        const uint32_t to = state_next(g, state, (uint8_t)b);
+        if (to == 0 || to & STATE_FORK || !put_state(next, to)) return false;
     }
     return true;
 }
@@ -154,11 +170,14 @@ uint8_t state_words(struct grammar *g, uint32_t state) {
     return words;
 }
 
-uint16_t state_room(struct grammar *g, uint32_t state) {
+uint16_t state_room(struct grammar *g, uint32_t state, bool is_first) {
     struct state *s = &g->tables.states[state];
     if (s->has_room) return s->room;
     uint16_t room = room_of_threads(g, s);
-    if (room == 0 && g->text_chars[0] != EXPR_NONE && is_open(g, state)) room = TEXT_CHARS_MAX;
+    if (room && room < TEXT_CHARS_MAX) s->room_is_limit = ends_behind_room(g, s);
+    if (room == 0 && g->text_chars[0] != EXPR_NONE &&
+        is_open(g, state, is_first ? SEARCHED_MAX : SEARCHED_FEW))
+        room = TEXT_CHARS_MAX;
     s = &g->tables.states[state]; /* the search may have moved it */
     s->room = room;
     s->has_room = true;

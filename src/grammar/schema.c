@@ -1,7 +1,8 @@
 /* grammar/schema.c - JSON Schema: conjunctions of terms, and the rules of their values.
  *
- * compile_schema -> schema_rule(root) enters the first conjunction; run_entries compiles them in
- * the order in which they were met, without recursion, until none is left.
+ * schema_compile -> schema_rule(root) enters the first conjunction; run_entries compiles them in
+ * the order in which they were met, without recursion, until none is left. A grammar may have
+ * several schemas (grammar/parts.c); each has its own document.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,7 +13,6 @@
 #include "grammar/chars.h"
 #include "grammar/schema_int.h"
 
-enum { SCHEMA_BYTES_MAX = 8 << 20, SCHEMA_DEPTH_MAX = 200, SCHEMA_VALUES_MAX = 2000000 };
 enum { ENTRIES_MAX = 200000, EXPAND_MAX = 400 };
 
 enum status schema_refuse(struct schema *s, const struct json *at, const char *fmt, ...) {
@@ -88,7 +88,12 @@ struct json *schema_wrap(struct schema *s, const char *key, const struct json *s
 
 expr_id mark_expr(struct schema *s, char mark) {
     expr_id e = expr_range(s->exprs, (uint8_t)mark, (uint8_t)mark);
-    if (!s->c->whitespace) return e;
+    if (s->c->blanks == BLANKS_NONE) return e;
+    if (s->c->blanks == BLANKS_ONE) {
+        if (mark != ',' && mark != ':') return e;
+        return expr_concat(s->exprs, e,
+                           expr_repeat(s->exprs, expr_range(s->exprs, ' ', ' '), 0, 1));
+    }
     struct byte_set set = {0};
     byte_set_add(&set, ' ', ' ');
     byte_set_add(&set, '\t', '\n');
@@ -534,7 +539,6 @@ static void schema_deinit(struct schema *s) {
     mem_free(s->entries);
     mem_free(s->terms);
     json_destroy(s->made);
-    json_destroy(s->doc);
 }
 
 static enum status run_entries(struct schema *s) {
@@ -545,26 +549,32 @@ static enum status run_entries(struct schema *s) {
     return st;
 }
 
-enum status compile_schema(struct compiler *c, struct str source) {
-    static const struct json_limits limits = {.bytes_max = SCHEMA_BYTES_MAX,
-                                              .depth_max = SCHEMA_DEPTH_MAX,
-                                              .values_max = SCHEMA_VALUES_MAX};
+enum status schema_compile(struct compiler *c, const struct json *doc, rule_id *out) {
     struct schema s;
-    struct err err = {0};
     enum status st = schema_init(&s, c);
-    if (st == ST_OK) {
-        st = json_parse(source, &limits, &s.doc, &err);
-        if (st == ST_NOMEM) c->g->budget.status = ST_NOMEM;
-        if (st == ST_BAD) st = refuse(c, "", "the schema cannot be read: %s", err.text);
-    }
+    s.doc = doc;
     if (st == ST_OK) {
         s.draft = draft_of(s.doc);
         st = check_dialect(&s);
         if (st == ST_OK) st = refs_init(&s);
     }
-    if (st == ST_OK) c->g->root = schema_rule(&s, s.doc);
+    if (st == ST_OK) *out = schema_rule(&s, s.doc);
     if (st == ST_OK) st = run_entries(&s);
     schema_deinit(&s);
+    return st;
+}
+
+enum status compile_schema(struct compiler *c, struct str source) {
+    static const struct json_limits limits = {.bytes_max = SCHEMA_BYTES_MAX,
+                                              .depth_max = SCHEMA_DEPTH_MAX,
+                                              .values_max = SCHEMA_VALUES_MAX};
+    struct json *doc = NULL;
+    struct err err = {0};
+    enum status st = json_parse(source, &limits, &doc, &err);
+    if (st == ST_NOMEM) c->g->budget.status = ST_NOMEM;
+    if (st == ST_BAD) st = refuse(c, "", "the schema cannot be read: %s", err.text);
+    if (st == ST_OK) st = schema_compile(c, doc, &c->g->root);
+    json_destroy(doc);
     return st;
 }
 

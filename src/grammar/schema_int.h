@@ -11,7 +11,7 @@
 #define GRAMMAR_SCHEMA_INT_H
 
 #include "base/json.h"
-#include "grammar/grammar_int.h"
+#include "grammar/compile.h"
 
 struct map64;
 
@@ -76,7 +76,7 @@ struct schema {
     struct compiler *c;
     struct expr_pool *exprs;
     struct rules *rules;
-    struct json *doc;
+    const struct json *doc;
     struct json *made;    /* a list that owns the schemas which the compiler makes */
     uint32_t draft;       /* 4, 6, 7, 2019 or 2020 */
     struct map64 *places; /* of maps in `doc`: address to 1 + index of the resource; may be NULL */

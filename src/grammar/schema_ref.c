@@ -102,6 +102,7 @@ enum status refs_init(struct schema *s) {
 void refs_deinit(struct schema *s) {
     for (uint32_t i = 0; i < s->resource_count; i++) mem_free(s->resources[i].uri);
     mem_free(s->resources);
+    s->c->g->budget.bytes -= s->resource_cap * sizeof(*s->resources);
     map64_destroy(s->places);
 }
 

@@ -3,18 +3,18 @@
  * A thread is an expression that is being read and a stack of rules that follow it. A step takes
  * each thread's expression one byte further; where the expression may end, the rules behind it are
  * followed to the next expressions. Stacks and sets are numbered, so that a state that was met
- * before is found again with all that is known about it: its row of 256 successors and its mask.
+ * before is found again with all that is known about it: its row of successors and its mask.
  *
  * Bytes that no expression of the state tells apart lead to the same successor and are stepped
- * once (expr_mark_classes).
+ * once (expr_mark_classes), when the first of them is asked for.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "grammar/grammar_int.h"
+#include "grammar/states.h"
 
-enum { SLOTS_FIRST = 256, THREADS_MAX = 20000, FOLLOWED_MAX = 200000 };
+enum { SLOTS_FIRST = 256, THREADS_MAX = 20000, FOLLOWED_MAX = 200000, FEW_THREADS = 16 };
 
 static uint64_t mix(uint64_t h, uint64_t v) {
     h = (h ^ v) * UINT64_C(0x9E3779B97F4A7C15);
@@ -200,9 +200,22 @@ static int compare_threads(const void *x, const void *y) {
     return (a->stack > b->stack) - (a->stack < b->stack);
 }
 
+static void sort_threads(struct thread_at *list, uint32_t count) {
+    if (count > FEW_THREADS) {
+        qsort(list, count, sizeof(*list), compare_threads);
+        return;
+    }
+    for (uint32_t i = 1; i < count; i++) {
+        const struct thread_at one = list[i];
+        uint32_t at = i;
+        for (; at && compare_threads(&list[at - 1], &one) > 0; at--) list[at] = list[at - 1];
+        list[at] = one;
+    }
+}
+
 static void sort_building(struct tables *t) {
     if (t->building_count < 2) return;
-    qsort(t->building, t->building_count, sizeof(*t->building), compare_threads);
+    sort_threads(t->building, t->building_count);
     uint32_t kept = 1;
     for (uint32_t i = 1; i < t->building_count; i++)
         if (compare_threads(&t->building[kept - 1], &t->building[i]) != 0)
@@ -315,23 +328,48 @@ static uint32_t successor(struct grammar *g, uint32_t state, uint8_t byte) {
     return STATE_FORK | t->fork_count++;
 }
 
-const uint32_t *state_row(struct grammar *g, uint32_t state) {
+size_t state_row_bytes(const struct state_row *row) {
+    return sizeof(*row) + row->class_count * sizeof(*row->next);
+}
+
+/* Notes the classes, which begin at the marks; byte 0 has one. */
+static void fill_classes(const struct byte_set *marks, struct state_row *row) {
+    uint32_t first = 0, count = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        for (uint64_t bits = marks->bits[i]; bits; bits &= bits - 1) {
+            const uint32_t at = i * 64 + (uint32_t)__builtin_ctzll(bits);
+            if (at) memset(row->class_of + first, (int)count++, at - first);
+            first = at;
+        }
+    }
+    memset(row->class_of + first, (int)count, sizeof(row->class_of) - first);
+    row->class_count = count + 1;
+    memset(row->next, 0xFF, row->class_count * sizeof(*row->next));
+}
+
+struct state_row *state_row(struct grammar *g, uint32_t state) {
     struct tables *t = &g->tables;
     if (t->states[state].row) return t->states[state].row;
-    uint32_t *row = budget_zalloc(&g->budget, 256, sizeof(*row));
-    if (!row) return NULL;
     struct byte_set marks = {{1, 0, 0, 0}};
+    uint32_t count = 0;
     for (uint32_t i = 0; i < t->states[state].count; i++)
         expr_mark_classes(g->exprs, t->threads[t->states[state].start + i].expr, &marks);
-    for (uint32_t b = 0; b < 256; b++)
-        row[b] = byte_set_has(&marks, (uint8_t)b) ? successor(g, state, (uint8_t)b) : row[b - 1];
-    if (g->budget.status != ST_OK) {
-        g->budget.bytes -= 256 * sizeof(*row);
-        mem_free(row);
-        return NULL;
-    }
+    for (int i = 0; i < 4; i++) count += (uint32_t)__builtin_popcountll(marks.bits[i]);
+    struct state_row *row = budget_zalloc(&g->budget, 1, sizeof(*row) + count * sizeof(*row->next));
+    if (row) fill_classes(&marks, row);
     t->states[state].row = row;
     return row;
+}
+
+uint32_t state_step(struct grammar *g, uint32_t state, uint8_t byte) {
+    struct state_row *row = state_row(g, state);
+    if (!row || g->budget.status != ST_OK) return 0;
+    uint32_t *next = &row->next[row->class_of[byte]];
+    if (*next != STATE_UNKNOWN) return *next;
+    const uint32_t found = successor(g, state, byte);
+    if (g->budget.status != ST_OK) return 0;
+    *next = found;
+    return found;
 }
 
 static void index_numbers(struct tables *t, struct number_table *n, uint32_t first,

@@ -41,37 +41,86 @@ static uint32_t count_nodes(const struct entry *sorted, uint32_t count) {
     return nodes;
 }
 
-static void fill_tree(struct vocabulary *v, struct token_tree *t, const struct entry *sorted,
-                      uint32_t count) {
-    uint32_t open[VOCABULARY_TOKEN_BYTES_MAX] = {0}; /* nodes on the path to the last one */
-    size_t depth = 0;
-    uint32_t at = 0;
-    struct str before = {0};
-    for (uint32_t i = 0; i < count; i++) {
-        const struct str s = sorted[i].bytes;
-        size_t shared = common_len(before, s);
-        for (; depth > shared; depth--) t->nodes[open[depth - 1]].end = at;
-        for (; depth < s.len; depth++) {
-            open[depth] = at;
-            t->nodes[at++] = (struct vocabulary_node){
-                .token = TOKEN_ABSENT, .depth = (uint16_t)depth, .byte = (uint8_t)s.ptr[depth]};
-        }
-        struct vocabulary_node *last = &t->nodes[open[depth - 1]];
-        v->next_alike[sorted[i].token] = last->token;
-        last->token = sorted[i].token;
-        before = s;
+/* A tree that is being made; parts[node]: the sorted texts that begin with the path to the node. */
+struct building {
+    struct vocabulary *vocabulary;
+    struct token_tree *tree;
+    const struct entry *sorted;
+    struct text_part *parts;
+};
+
+/* Adds a node for each byte at `depth` of the texts from `first` to `end`, which are longer.
+ * Returns how many. */
+static uint16_t add_family(struct building *b, uint32_t first, uint32_t end, uint32_t depth) {
+    struct token_tree *t = b->tree;
+    const uint32_t start = t->node_count;
+    while (first < end) {
+        const char byte = b->sorted[first].bytes.ptr[depth];
+        uint32_t next = first + 1;
+        while (next < end && b->sorted[next].bytes.ptr[depth] == byte) next++;
+        b->parts[t->node_count] = (struct text_part){.first = first, .end = next};
+        t->nodes[t->node_count++] =
+            (struct vocabulary_node){.token = TOKEN_ABSENT, .byte = (uint8_t)byte};
+        first = next;
     }
-    for (; depth > 0; depth--) t->nodes[open[depth - 1]].end = at;
+    return (uint16_t)(t->node_count - start);
 }
 
-/* The tree of sorted tokens. */
+/* Notes the tokens that end at a node, and adds its children. */
+static void expand(struct building *b, uint32_t node, uint32_t depth) {
+    struct vocabulary_node *n = &b->tree->nodes[node];
+    uint32_t first = b->parts[node].first;
+    const uint32_t end = b->parts[node].end;
+    for (; first < end && b->sorted[first].bytes.len == depth + 1; first++) {
+        b->vocabulary->next_alike[b->sorted[first].token] = n->token;
+        n->has_alike |= n->token != TOKEN_ABSENT;
+        n->token = b->sorted[first].token;
+    }
+    n->children = b->tree->node_count;
+    n->child_count = add_family(b, first, end, depth + 1);
+}
+
+static void fill_tree(struct building *b, uint32_t count) {
+    uint32_t at[VOCABULARY_TOKEN_BYTES_MAX + 1], ends[VOCABULARY_TOKEN_BYTES_MAX + 1];
+    uint32_t depth = 0;
+    at[0] = 0;
+    ends[0] = b->tree->root_count = add_family(b, 0, count, 0);
+    for (;;) {
+        if (at[depth] == ends[depth]) {
+            if (depth == 0) return;
+            depth--;
+            continue;
+        }
+        const uint32_t node = at[depth]++;
+        expand(b, node, depth);
+        const struct vocabulary_node *n = &b->tree->nodes[node];
+        if (n->child_count == 0) continue;
+        depth++;
+        at[depth] = n->children;
+        ends[depth] = n->children + n->child_count;
+    }
+}
+
+/* The tree of sorted tokens; *parts, by node, is the caller's to free. */
 static bool make_tree(struct vocabulary *v, struct token_tree *t, const struct entry *sorted,
-                      uint32_t count) {
-    t->node_count = count_nodes(sorted, count);
-    t->nodes = mem_alloc_array(t->node_count + 1, sizeof(*t->nodes));
-    if (!t->nodes) return false;
-    fill_tree(v, t, sorted, count);
+                      uint32_t count, struct text_part **parts) {
+    const uint32_t node_count = count_nodes(sorted, count);
+    t->nodes = mem_alloc_array(node_count + 1, sizeof(*t->nodes));
+    *parts = mem_alloc_array(node_count + 1, sizeof(**parts));
+    if (!t->nodes || !*parts) return false;
+    struct building b = {v, t, sorted, *parts};
+    fill_tree(&b, count);
+    CHECK(t->node_count == node_count);
     return true;
+}
+
+/* The same where the parts are not needed. */
+static bool make_plain_tree(struct vocabulary *v, struct token_tree *t, const struct entry *sorted,
+                            uint32_t count) {
+    struct text_part *parts = NULL;
+    bool made = make_tree(v, t, sorted, count, &parts);
+    mem_free(parts);
+    return made;
 }
 
 /* The bytes of whole characters at the start. */
@@ -134,40 +183,26 @@ static uint32_t take_kind(const struct entry *sorted, uint32_t count, enum token
     return taken;
 }
 
-/* Notes at each node on the path of a text how long the text goes on below it. */
-static void note_chars(struct text_class *c, const uint32_t *path, struct str text) {
-    uint16_t chars = 0;
-    for (size_t d = text.len; d-- > 0;) {
-        struct text_part *part = &c->parts[path[d]];
-        bool is_split = d + 1 < text.len && ((uint8_t)text.ptr[d + 1] & 0xC0) == 0x80;
-        if (d + 1 < text.len && !is_split) chars++;
-        if (is_split)
-            part->chars_below = TEXT_SPLIT;
-        else if (chars > part->chars_below)
-            part->chars_below = chars;
-    }
-}
+static bool is_inner(uint8_t byte) { return (byte & 0xC0) == 0x80; } /* not the first of a char */
 
-/* Walks through the tree along the sorted texts and fills in the parts. */
-static void fill_parts(struct text_class *c, const struct entry *sorted, uint32_t count) {
-    uint32_t path[VOCABULARY_TOKEN_BYTES_MAX] = {0};
-    uint32_t next = 0;
-    struct str before = {0};
-    for (uint32_t i = 0; i < count; i++) {
-        const struct str s = sorted[i].bytes;
-        for (size_t d = common_len(before, s); d < s.len; d++) {
-            path[d] = next;
-            c->parts[next++].first = i;
+/* Notes at each node how long the texts go on below it. Children come behind their node. */
+static void note_chars(struct text_class *c) {
+    for (uint32_t i = c->tree.node_count; i-- > 0;) {
+        const struct vocabulary_node *n = &c->tree.nodes[i];
+        for (uint32_t k = n->children; k < n->children + n->child_count; k++) {
+            uint32_t chars = c->parts[k].chars_below + !is_inner(c->tree.nodes[k].byte);
+            if (chars > c->parts[i].chars_below) c->parts[i].chars_below = (uint16_t)chars;
         }
-        c->tokens[i] = sorted[i].token;
-        note_chars(c, path, s);
-        before = s;
     }
-    c->parts[next].first = count;
+    for (uint32_t i = 0; i < c->tree.node_count; i++) {
+        const struct vocabulary_node *n = &c->tree.nodes[i];
+        if (n->child_count && is_inner(c->tree.nodes[n->children].byte))
+            c->parts[i].chars_below = TEXT_SPLIT;
+    }
 }
 
 static uint32_t part_count(const struct text_class *c, uint32_t node) {
-    return c->parts[c->tree.nodes[node].end].first - c->parts[node].first;
+    return c->parts[node].end - c->parts[node].first;
 }
 
 static void set_bit(uint64_t *mask, uint32_t token) {
@@ -206,11 +241,11 @@ static bool is_word(int word_class, const struct entry *e) {
 /* Makes the tree of the sorted texts. */
 static bool make_class(struct vocabulary *v, struct text_class *c, const struct entry *sorted,
                        uint32_t count) {
-    if (!make_tree(v, &c->tree, sorted, count)) return false;
-    c->parts = mem_zalloc_array(c->tree.node_count + 1, sizeof(*c->parts));
+    if (!make_tree(v, &c->tree, sorted, count, &c->parts)) return false;
     c->tokens = mem_alloc_array(count + 1, sizeof(*c->tokens));
-    if (!c->parts || !c->tokens) return false;
-    fill_parts(c, sorted, count);
+    if (!c->tokens) return false;
+    for (uint32_t i = 0; i < count; i++) c->tokens[i] = sorted[i].token;
+    note_chars(c);
     return make_part_masks(c, vocabulary_words(v));
 }
 
@@ -244,6 +279,36 @@ static bool make_word_class(struct vocabulary *v, int word_class, const struct e
     return make_class(v, c, others, kept);
 }
 
+static int compare_lengths(const void *x, const void *y) {
+    const struct long_text *a = x, *b = y;
+    if (a->chars != b->chars) return a->chars < b->chars ? -1 : 1;
+    return (a->token > b->token) - (a->token < b->token);
+}
+
+static bool make_long_texts(struct vocabulary *v, const struct entry *sorted, uint32_t count) {
+    uint32_t wanted = 0;
+    for (uint32_t i = 0; i < count; i++) wanted += sorted[i].chars >= TEXT_LENGTHS;
+    v->long_texts = mem_alloc_array((size_t)wanted + 1, sizeof(*v->long_texts));
+    if (!v->long_texts) return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (sorted[i].chars >= TEXT_LENGTHS)
+            v->long_texts[v->long_count++] = (struct long_text){sorted[i].chars, sorted[i].token};
+    qsort(v->long_texts, v->long_count, sizeof(*v->long_texts), compare_lengths);
+    return true;
+}
+
+static bool make_lengths(struct vocabulary *v, const struct entry *sorted, uint32_t count) {
+    const size_t words = vocabulary_words(v);
+    if (!make_long_texts(v, sorted, count)) return false;
+    v->lengths = mem_zalloc_array(words * TEXT_LENGTHS + 1, sizeof(*v->lengths));
+    if (!v->lengths) return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (sorted[i].chars < TEXT_LENGTHS)
+            set_bit(v->lengths + sorted[i].chars * words, sorted[i].token);
+    for (size_t i = words; i < words * TEXT_LENGTHS; i++) v->lengths[i] |= v->lengths[i - words];
+    return true;
+}
+
 static bool make_classes(struct vocabulary *v, const struct entry *sorted, uint32_t count,
                          struct entry *scratch) {
     static const uint16_t chars[TEXT_CLASSES] = {0, 8, 16, 32, TEXT_CHARS_MAX};
@@ -253,7 +318,7 @@ static bool make_classes(struct vocabulary *v, const struct entry *sorted, uint3
     }
     for (int i = 0; i < WORD_CLASSES; i++)
         if (!make_word_class(v, i, sorted, count, scratch)) return false;
-    return true;
+    return make_lengths(v, sorted, count);
 }
 
 static bool copy_bytes(struct vocabulary *v, const struct str *tokens, uint32_t count) {
@@ -288,9 +353,9 @@ enum status vocabulary_create(const struct str *tokens, uint32_t count, struct v
     v->next_alike = mem_alloc_array(count + 1, sizeof(*v->next_alike));
     if (!v->next_alike || !copy_bytes(v, tokens, count)) goto done;
     uint32_t taken = take_kind(sorted, used, TOKEN_CONTROL, some);
-    if (!make_tree(v, &v->controls, some, taken)) goto done;
+    if (!make_plain_tree(v, &v->controls, some, taken)) goto done;
     taken = take_kind(sorted, used, TOKEN_REST, some);
-    if (!make_tree(v, &v->rest, some, taken)) goto done;
+    if (!make_plain_tree(v, &v->rest, some, taken)) goto done;
     taken = take_kind(sorted, used, TOKEN_TEXT, some);
     if (!make_classes(v, some, taken, scratch)) goto done;
     *out = v;
@@ -317,6 +382,8 @@ void vocabulary_destroy(struct vocabulary *v) {
     for (int i = 0; i < WORD_CLASSES; i++) free_class(&v->words[i]);
     mem_free(v->controls.nodes);
     mem_free(v->rest.nodes);
+    mem_free(v->lengths);
+    mem_free(v->long_texts);
     mem_free(v->next_alike);
     mem_free(v->bytes);
     mem_free(v->starts);

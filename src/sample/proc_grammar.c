@@ -5,8 +5,11 @@
  * of the place. Work that is not quick can be left to another thread in this way; until it is
  * settled nobody else may use the sampler. What is asked of it before is settled on the spot.
  *
- * An end token is allowed only where the text is complete. The token before must be known: a
- * sequence with a grammar is never described while a token is pending.
+ * Special tokens have bytes of their own (grammar/grammar.h): where one is forced it is that token,
+ * and the text before it keeps its tokens, because nothing is joined across a special token.
+ *
+ * An end token is allowed only where the text is complete, also if the grammar names it. The token
+ * before must be known: a sequence with a grammar is never described while a token is pending.
  */
 #include <string.h>
 
@@ -175,18 +178,54 @@ static size_t stable_bytes(struct str text) {
     return before == BYTE_BLANK || (last == BYTE_LETTER && before == BYTE_OTHER) ? at - 1 : at;
 }
 
-/* The tokens of a forced text. Those that may become others together with what follows are held
- * back, unless nothing follows. */
-static void divide(struct follower *f, struct str text, bool is_last) {
+/* The bytes before the first mark of a special token from `from` on. */
+static struct str before_mark(struct str text, size_t from) {
+    const struct str rest = str_skip(text, from);
+    const char *mark = rest.len ? memchr(rest.ptr, GRAMMAR_TOKEN_MARK, rest.len) : NULL;
+    return mark ? str_take(text, (size_t)(mark - text.ptr)) : text;
+}
+
+/* Forces the tokens of a text without special tokens. Those that may become others together with
+ * what follows are held back, unless nothing follows or a special token does. Returns whether all
+ * of the text is forced. */
+static bool force_text(struct follower *f, struct str text, bool is_last) {
     struct tokens ids = {0};
     const struct encode_options options = {.plain_special = true};
+    const uint32_t room = SAMPLE_FORCED_MAX - f->forced_count;
     uint32_t count = 0;
     if (tokenizer_encode(f->tokenizer, text, options, &ids) == ST_OK)
         count = count_spelling(f, &ids, text, is_last ? text.len : stable_bytes(text));
-    if (count > SAMPLE_FORCED_MAX) count = SAMPLE_FORCED_MAX;
-    if (count > 0) memcpy(f->forced, ids.ids, count * sizeof(f->forced[0]));
-    f->forced_count = count;
+    const bool is_whole = is_last && count == ids.count && count <= room;
+    if (count > room) count = room;
+    if (count > 0) memcpy(f->forced + f->forced_count, ids.ids, count * sizeof(f->forced[0]));
+    f->forced_count += count;
     tokens_deinit(&ids);
+    return is_whole && count > 0;
+}
+
+/* Forces the special token that has these bytes, its marks included; an end is never forced. */
+static bool force_special(struct follower *f, struct str bytes) {
+    const struct str spelling = str_take(str_skip(bytes, 1), bytes.len - 2);
+    const token_id id = tokenizer_find(f->tokenizer, spelling);
+    if (f->forced_count == SAMPLE_FORCED_MAX || id < 0 || is_end(f, id)) return false;
+    if ((uint32_t)id >= vocabulary_count(f->vocabulary)) return false;
+    if (!str_eq(vocabulary_token(f->vocabulary, (uint32_t)id), bytes)) return false;
+    f->forced[f->forced_count++] = id;
+    return true;
+}
+
+/* Forces what `text` begins with: special tokens, and the texts between them. */
+static void divide(struct follower *f, struct str text, bool is_last) {
+    bool goes_on = true;
+    while (goes_on && text.len > 0) {
+        const bool is_special = (uint8_t)text.ptr[0] == GRAMMAR_TOKEN_MARK;
+        struct str part = before_mark(text, is_special);
+        const bool has_mark = part.len < text.len;
+        if (is_special && !has_mark) break; /* it is cut */
+        if (is_special) part.len++;
+        goes_on = is_special ? force_special(f, part) : force_text(f, part, has_mark || is_last);
+        text = str_skip(text, part.len);
+    }
 }
 
 static bool find_forced(struct follower *f) {

@@ -14,7 +14,7 @@
 enum { COMPARED_BYTES = 400000 };
 
 static void fuzz_text(struct grammar *g, struct str text) {
-    static const char bytes[] = "{}[]\",:0123456789abcdexyz\\ntrufls- .";
+    static const char bytes[] = "{}[]\",:0123456789abcdexyz\\ntrufls- .<>/_\n\xFF";
     struct str tokens[sizeof(bytes)];
     struct vocabulary *v = NULL;
     char forced[16];

@@ -88,10 +88,16 @@ static enum status make_grammar(struct test_model *l, uint32_t request) {
         {.kind = GRAMMAR_GBNF,
          .text = STR("root ::= item*\nitem ::= [a-f0-9]+ [,;] | \"(\" root \")\"")},
         {.kind = GRAMMAR_LARK, .text = STR("start: (/[a-m]+/ | /[n-z]+/ \";\" /[0-9]+/)*")},
+        /* As tool calls in text: what follows the mark "q" is held to a shape. */
+        {.kind = GRAMMAR_PARTS,
+         .text =
+             STR("{\"sequence\":[{\"free\":[\"q\"]},{\"repeat\":{\"sequence\":[{\"text\":\"q\"},"
+                 "{\"pattern\":\"\\\\([a-f]{1,9}[0-9]\\\\)\"},{\"free\":[\"q\"]}]}}]}")},
     };
+    enum { SOURCES = sizeof(sources) / sizeof(sources[0]) };
     struct grammar_refusal why;
     if (request % 3 != 1) return ST_OK;
-    return grammars_compile(l->tokens->grammars, &sources[request / 3 % 3],
+    return grammars_compile(l->tokens->grammars, &sources[request / 3 % SOURCES],
                             &l->requests[request].grammar, &why);
 }
 

@@ -28,6 +28,12 @@ static const struct {
     {GRAMMAR_CHOICE, "[\"abc\",\"abd\",\"\"]", "abd"},
     {GRAMMAR_GBNF, "root ::= \"(\" root \")\" | [a-z]{2,5} # c", "((ab))"},
     {GRAMMAR_LARK, "%import common.WS\n%ignore WS\nstart: \"x\"i start? /y+/", "x XyY"},
+    {GRAMMAR_PARTS,
+     "{\"sequence\":[{\"free\":[\"<t>\",\"x\"]},{\"any\":[{\"text\":\"<t>\"},{\"token\":\"t\"}]},"
+     "{\"repeat\":{\"schema\":{\"type\":\"nothing\"},\"at\":\"a\",\"relax\":\"object\"},"
+     "\"between\":{\"pattern\":\", "
+     "?\"},\"min\":1},{\"schema\":{\"type\":\"null\"},\"spaced\":true}]}",
+     "ab<t>{\"a\":1}, {}null"},
 };
 
 static enum status round_trip(size_t row, struct err *err) {

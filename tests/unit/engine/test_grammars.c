@@ -514,6 +514,139 @@ static void test_nothing_is_forced_where_log_probabilities_are_wanted(void **sta
     rig_close(&r);
 }
 
+/* ---- special tokens ---- */
+
+#define MARK "\xFF"
+
+static token_id find_token(const struct rig *r, const char *piece) {
+    const token_id id = tokenizer_find(r->s.loaded.tokenizer, str_of(piece));
+    if (id < 0) fail_msg("no token %s", piece);
+    return id;
+}
+
+static void test_special_tokens_are_spelled_between_marks(void **state) {
+    (void)state;
+    struct rig r;
+    struct sample_params params = sample_params_default();
+    rig_open(&r, "cpu");
+    struct answer_grammar *g = compile(&r, GRAMMAR_JSON, "");
+    answer_grammar_apply(g, false, &params);
+    const struct {
+        const char *piece, *bytes;
+    } tokens[] = {{"<unk>", MARK "<unk>" MARK},
+                  {"</s>", MARK "</s>" MARK},
+                  {"a", "a"},
+                  {"\xC3\xBF", ""}}; /* the byte 0xFF */
+    for (size_t i = 0; i < sizeof(tokens) / sizeof(tokens[0]); i++) {
+        const uint32_t id = (uint32_t)find_token(&r, tokens[i].piece);
+        if (!str_eq(vocabulary_token(params.vocabulary, id), str_of(tokens[i].bytes)))
+            fail_msg("%s", tokens[i].piece);
+    }
+    answer_grammar_unref(g);
+    rig_close(&r);
+}
+
+#define TOKENS_AND_TEXT                                                                            \
+    "{\"sequence\":[{\"token\":\"<s>\"},{\"free\":[\"e\"]},{\"text\":\"e then\"},"                 \
+    "{\"repeat\":{\"token\":\"<unk>\"},\"min\":2,\"max\":3},{\"pattern\":\"[0-9]{2}\"}]}"
+
+static void check_tokens_and_text(const char *device, bool forces_text) {
+    struct rig r;
+    struct buf bytes;
+    struct sample_params params = sample_params_default();
+    struct request_spec spec = spec_of(3);
+    rig_open(&r, device);
+    buf_init(&bytes, TEXT_MAX - 1);
+    spec.max_tokens = 100;
+    spec.forces_text = forces_text;
+    spec.grammar = compile(&r, GRAMMAR_PARTS, TOKENS_AND_TEXT);
+    answer_grammar_apply(spec.grammar, false, &params);
+    const struct choice *c = &submit(&r, &spec)->choices[0];
+    run(&r);
+    uint32_t unknown = 0;
+    for (uint32_t i = c->prompt_tokens; i < c->ready; i++) {
+        if (tokenizer_is_end(r.s.loaded.tokenizer, c->tokens[i])) continue;
+        unknown += c->tokens[i] == find_token(&r, "<unk>");
+        buf_put_str(&bytes, vocabulary_token(params.vocabulary, (uint32_t)c->tokens[i]));
+    }
+    assert_int_equal(c->tokens[c->prompt_tokens], find_token(&r, "<s>"));
+    const bool is_whole = finish_of(c->request, 0) == FINISH_STOP;
+    if (is_whole) assert_in_range(unknown, 2, 3);
+    buf_put_char(&bytes, 0);
+    assert_int_equal(buf_status(&bytes), ST_OK);
+    assert_fits(bytes.ptr, GRAMMAR_PARTS, TOKENS_AND_TEXT, is_whole);
+    answer_grammar_unref(spec.grammar);
+    buf_deinit(&bytes);
+    rig_close(&r);
+}
+
+static void test_an_answer_has_the_special_tokens_of_its_grammar(void **state) {
+    (void)state;
+    for (int forces = 0; forces < 2; forces++) {
+        check_tokens_and_text("cpu", forces);
+        check_tokens_and_text("delayed:depth=1,jitter=50", forces);
+    }
+}
+
+/* `list` is of parts behind {"text":"<"}; `expected` has the pieces of text that are forced, and
+ * special tokens as "\1" and their piece. NULL ends it. */
+static void check_forced(struct rig *r, const char *list, const char *const *expected) {
+    char source[1000];
+    int32_t forced[SAMPLE_FORCED_MAX];
+    struct tokens all = {0};
+    struct sampler *s = NULL;
+    struct err err = {{0}};
+    struct sample_params params = sample_params_default();
+    const int32_t ends[] = {find_token(r, "</s>")};
+    const struct sample_bounds bounds = {r->s.loaded.model->hp.vocab, TEXT_MAX};
+    const struct encode_options plain = {.plain_special = true};
+    snprintf(source, sizeof(source), "{\"sequence\":[{\"text\":\"<\"},%s]}", list);
+    struct answer_grammar *g = compile(r, GRAMMAR_PARTS, source);
+    answer_grammar_apply(g, true, &params);
+    params.ends = ends;
+    params.end_count = 1;
+    assert_int_equal(sampler_create(&params, &bounds, &s, &err), ST_OK);
+    sampler_begin_answer(s);
+    sampler_accept(s, find_token(r, "<"));
+    for (; *expected; expected++) {
+        if ((*expected)[0] == 1)
+            assert_int_equal(tokens_push(&all, find_token(r, *expected + 1)), ST_OK);
+        else
+            assert_int_equal(
+                tokenizer_encode(r->s.loaded.tokenizer, str_of(*expected), plain, &all), ST_OK);
+    }
+    const uint32_t count = sampler_forced(s, forced);
+    if (count != all.count) fail_msg("%s: %u forced, not %zu", list, count, all.count);
+    if (count > 0) assert_memory_equal(forced, all.ids, count * sizeof(forced[0]));
+    tokens_deinit(&all);
+    sampler_destroy(s);
+    answer_grammar_unref(g);
+}
+
+static void test_special_tokens_are_forced_with_the_text_around_them(void **state) {
+    (void)state;
+    struct rig r;
+    rig_open(&r, "cpu");
+    check_forced(&r,
+                 "{\"text\":\"abc and then\"},{\"token\":\"<unk>\"},{\"token\":\"<s>\"},"
+                 "{\"text\":\"the end\"}",
+                 (const char *const[]){"abc and then", "\1<unk>", "\1<s>", "the end", NULL});
+    check_forced(&r, "{\"token\":\"<unk>\"}", (const char *const[]){"\1<unk>", NULL});
+    /* What follows the text may change its tokens; the special token keeps those before it. */
+    check_forced(&r, "{\"text\":\"and\"},{\"token\":\"<s>\"},{\"text\":\"and\"},{\"free\":[]}",
+                 (const char *const[]){"and", "\1<s>", NULL});
+    /* An end, a token that the model does not have, and one that is ordinary text. */
+    check_forced(&r, "{\"text\":\"the end\"},{\"token\":\"</s>\"},{\"text\":\"x\"}",
+                 (const char *const[]){"the end", NULL});
+    check_forced(&r, "{\"token\":\"<s>\"},{\"token\":\"<none>\"},{\"text\":\"x\"}",
+                 (const char *const[]){"\1<s>", NULL});
+    check_forced(&r, "{\"token\":\"<s>\"},{\"token\":\"a\"},{\"text\":\"x\"}",
+                 (const char *const[]){"\1<s>", NULL});
+    /* The text of a special token is text. */
+    check_forced(&r, "{\"text\":\"a <unk> b\"}", (const char *const[]){"a <unk> b", NULL});
+    rig_close(&r);
+}
+
 static void expect_refusal(struct rig *r, enum grammar_kind kind, const char *text,
                            const char *path, const char *word) {
     const struct grammar_source source = {.kind = kind, .text = str_of(text)};
@@ -589,6 +722,9 @@ int main(void) {
         cmocka_unit_test(test_forced_text_takes_fewer_steps_and_no_other_answers_in_a_batch),
         cmocka_unit_test(test_forced_tokens_stay_whatever_follows),
         cmocka_unit_test(test_nothing_is_forced_where_log_probabilities_are_wanted),
+        cmocka_unit_test(test_special_tokens_are_spelled_between_marks),
+        cmocka_unit_test(test_an_answer_has_the_special_tokens_of_its_grammar),
+        cmocka_unit_test(test_special_tokens_are_forced_with_the_text_around_them),
         cmocka_unit_test(test_an_answer_that_cannot_be_whole_is_refused),
         cmocka_unit_test(test_refusals_have_a_place_and_a_sentence),
     };

@@ -125,8 +125,15 @@ static void test_a_mask_of_many_ways_ends_at_the_limit_of_work(void **state) {
     struct grammar *g = NULL;
     struct grammar_refusal why;
     struct vocabulary *v = NULL;
-    uint64_t mask[1];
-    const struct str tokens[] = {STR("a"), STR("abc")};
+    enum { BYTES = 94 }; /* each leads to a state of its own, and "ab" with each of them, too */
+    char bytes[2 * BYTES][3];
+    struct str tokens[2 * BYTES];
+    uint64_t mask[(2 * BYTES + 63) / 64];
+    for (int i = 0; i < 2 * BYTES; i++) {
+        const char last = (char)(0x20 + i % BYTES), text[3] = {'a', 'b', last};
+        memcpy(bytes[i], i < BYTES ? &last : text, i < BYTES ? 1 : 3);
+        tokens[i] = (struct str){bytes[i], i < BYTES ? 1 : 3};
+    }
     const struct grammar_options options = {.kind = GRAMMAR_GBNF};
     buf_init(&source, SOURCE_BYTES_MAX);
     buf_put_text(&source, "root ::= ");
@@ -138,7 +145,7 @@ static void test_a_mask_of_many_ways_ends_at_the_limit_of_work(void **state) {
     buf_put_text(&source, "] \"\\x01\"?\n");
     enum status st = grammar_compile(buf_str(&source), &options, &g, &why);
     if (st != ST_OK) fail_msg("%s", why.err.text);
-    assert_int_equal(vocabulary_create(tokens, 2, &v), ST_OK);
+    assert_int_equal(vocabulary_create(tokens, 2 * BYTES, &v), ST_OK);
     struct matcher m = matcher_init(g);
     matcher_mask(&m, v, mask);
     assert_int_equal(matcher_status(&m, NULL), ST_FULL);

@@ -354,7 +354,7 @@ static void test_a_quick_hold_leaves_long_work_undone(void **state) {
     (void)state;
     enum { WAYS = 700 };
     struct buf source;
-    const struct str tokens[] = {STR("a"), STR("b"), STR("ab1"), STR("1")};
+    const struct str tokens[] = {STR("a"), STR("b"), STR("abcde1"), STR("1")};
     struct vocabulary *v = NULL;
     uint64_t mask[1];
     assert_int_equal(vocabulary_create(tokens, 4, &v), ST_OK);

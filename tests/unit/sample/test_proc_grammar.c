@@ -269,6 +269,54 @@ static void test_a_mask_without_room_is_refused(void **state) {
     sampler_destroy(s);
 }
 
+/* Special tokens have bytes of their own: they come where the grammar names them, also beside text
+ * with the same letters. An end that is named waits for a whole text like any other. */
+static void test_a_special_token_comes_where_the_grammar_names_it(void **state) {
+    (void)state;
+    static const char *const words[VOCAB] = {"a",
+                                             "b",
+                                             "c",
+                                             "ab",
+                                             "bc",
+                                             "\xFF"
+                                             "c"
+                                             "\xFF",
+                                             "abc",
+                                             "\xFF"
+                                             "b"
+                                             "\xFF"};
+    const struct grammar_options options = {.kind = GRAMMAR_PARTS};
+    struct str tokens[VOCAB];
+    struct vocabulary *v = NULL;
+    struct grammar *g = NULL;
+    struct grammar_refusal why;
+    for (int i = 0; i < VOCAB; i++) tokens[i] = str_of(words[i]);
+    assert_int_equal(vocabulary_create(tokens, VOCAB, &v), ST_OK);
+    assert_int_equal(
+        grammar_compile(
+            STR("{\"sequence\":[{\"text\":\"a\"},{\"any\":[{\"token\":\"b\"},{\"token\":"
+                "\"c\"},{\"text\":\"bc\"}]},{\"text\":\"c\"}]}"),
+            &options, &g, &why),
+        ST_OK);
+    struct sample_params p = params();
+    p.grammar = g;
+    p.vocabulary = v;
+    struct sampler *s = create(&p);
+    assert_int_equal(allowed(s), BIT(A) | BIT(AB) | BIT(ABC));
+    sampler_accept(s, A);
+    assert_int_equal(allowed(s), BIT(B) | BIT(BC) | BIT(SPECIAL));
+    sampler_accept(s, SPECIAL);
+    assert_int_equal(allowed(s), BIT(C));
+    sampler_accept(s, C);
+    assert_int_equal(allowed(s), BIT(END));
+    assert_true(sampler_is_over(s));
+    sampler_rollback(s, 2);
+    assert_int_equal(allowed(s), BIT(B) | BIT(BC) | BIT(SPECIAL));
+    sampler_destroy(s);
+    grammar_destroy(g);
+    vocabulary_destroy(v);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_only_what_may_follow_is_allowed),
@@ -281,6 +329,7 @@ int main(void) {
         cmocka_unit_test(test_a_failure_is_of_one_sampler),
         cmocka_unit_test(test_a_grammar_that_allows_some_token_is_not_at_fault),
         cmocka_unit_test(test_a_mask_without_room_is_refused),
+        cmocka_unit_test(test_a_special_token_comes_where_the_grammar_names_it),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
