@@ -531,7 +531,7 @@ static void destroy(struct server *s) {
     mem_free(s);
 }
 
-enum status server_run(const struct settings *settings, struct err *err) {
+enum status server_open(const struct settings *settings, struct server **out, struct err *err) {
     struct server *s = mem_zalloc(sizeof(*s));
     if (!s) return err_set(err, ST_NOMEM, "out of memory for the server");
     s->notify.fd = -1;
@@ -542,16 +542,28 @@ enum status server_run(const struct settings *settings, struct err *err) {
     }
     CHECK(uv_loop_init(&s->loop) == 0);
     st = start(s, err);
-    if (st == ST_OK) {
-        uv_run(&s->loop, UV_RUN_DEFAULT);
-        st = s->end_status;
-        *err = s->end_err;
-    } else {
+    if (st != ST_OK) {
         abandon_start(s);
+        destroy(s);
+        return st;
     }
+    *out = s;
+    return ST_OK;
+}
+
+enum status server_close(struct server *s, struct err *err) {
+    enum status st = s->end_status;
+    *err = s->end_err;
     if (s->failure || s->is_stuck)
         exit_unfreed(s);
     else
         destroy(s);
     return st;
+}
+
+enum status server_run(const struct settings *settings, struct err *err) {
+    struct server *s;
+    TRY(server_open(settings, &s, err));
+    uv_run(&s->loop, UV_RUN_DEFAULT);
+    return server_close(s, err);
 }

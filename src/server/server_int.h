@@ -80,6 +80,11 @@ struct server {
     uint32_t random_left;
 };
 
+/* server_run in parts, for tests that turn the loop themselves: what comes before the loop, and
+ * what comes after it. */
+enum status server_open(const struct settings *settings, struct server **out, struct err *err);
+enum status server_close(struct server *s, struct err *err);
+
 /* ST_BAD: the server is shutting down and accepts no new work; `e` says so. */
 enum status server_check_draining(const struct server *s, struct api_error *e);
 /* ST_BAD: too many bytes of responses wait to be read; `e` says whose. */

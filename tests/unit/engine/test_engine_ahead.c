@@ -93,6 +93,27 @@ static void test_what_is_computed_after_an_end_is_not_counted(void **state) {
     }
 }
 
+/* Each record begins where the one before it ends, from `began_us` to now; returns their number. */
+static uint32_t check_records(const struct rig *rig, int64_t began_us) {
+    static uint64_t bytes[1 << 16];
+    struct record_cursor cursor = {.next = 0};
+    int64_t end_us = began_us;
+    uint32_t steps = 0;
+    for (size_t used;
+         (used = record_read(engine_records(rig->engine), &cursor, bytes, sizeof(bytes))) > 0;) {
+        const void *at = bytes, *end = (const char *)bytes + used;
+        for (struct record r; record_next(&at, end, &r);) {
+            if (!r.head->has_step) continue;
+            assert_int_equal(r.head->times.step, steps++);
+            assert_int_equal(r.head->times.at_us, end_us);
+            assert_true(r.head->times.elapsed_us > 0);
+            end_us = r.head->times.at_us + r.head->times.elapsed_us;
+        }
+    }
+    assert_int_equal(end_us, rig->clock.now_us);
+    return steps;
+}
+
 static void test_records_of_steps_follow_one_another(void **state) {
     (void)state;
     struct rig rig;
@@ -104,6 +125,7 @@ static void test_records_of_steps_follow_one_another(void **state) {
     assert_all_given_back(&rig);
     struct engine_stats n = engine_stats(rig.engine);
     assert_int_equal(n.step_us, rig.clock.now_us - began_us); /* no time is counted twice */
+    assert_int_equal(check_records(&rig, began_us), n.sched.steps);
     assert_int_equal(n.sched.steps, engine_liveness(rig.engine).steps);
     request_unref(r);
     engine_destroy(rig.engine);

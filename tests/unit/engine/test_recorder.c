@@ -26,6 +26,8 @@ struct tally {
     struct record_cursor cursor;
 };
 
+static bool has_shared; /* some record has blocks that several sequences share */
+
 static void leave(struct tally *t, uint32_t seat, uint64_t request) {
     if (seat < SEATS_MAX && t->seat_request[seat] == request) t->seat_request[seat] = 0;
 }
@@ -66,6 +68,11 @@ static void read_records(struct tally *t, struct engine *e) {
             t->steps += r.head->has_step;
             if (!r.head->has_step) assert_int_equal(r.lists.row_count, 0);
             assert_int_equal(r.head->available_blocks, r.head->free_blocks + r.head->cached_blocks);
+            if (r.head->has_step)
+                assert_int_equal(r.head->used_blocks + r.head->shared_blocks +
+                                     r.head->cached_blocks + r.head->free_blocks,
+                                 control_rules(engine_control(e)).knobs.kv_blocks);
+            has_shared |= r.head->shared_blocks > 0;
             count_lists(t, &r.lists);
         }
     }
@@ -140,6 +147,7 @@ static void test_records_add_up_under_random_traffic(void **state) {
     uint64_t seed = text ? strtoull(text, NULL, 10) : 1;
     print_message("JITNEY_TEST_SEED=%llu\n", (unsigned long long)seed);
     for (uint64_t round = 0; round < 10; round++) run_random(seed * 100 + round, round % 2);
+    assert_true(has_shared);
 }
 
 /* A thousand arrive in one turn, and a thousand end in another: more than one record holds. */
@@ -204,11 +212,65 @@ static void test_a_change_of_policy_is_recorded_from_its_first_step_on(void **st
     }
 }
 
+/* An engine that thinks a move takes a second and a step hardly anything. */
+static void open_with_slow_moves(struct rig *rig, const struct knobs *k) {
+    static const struct cost_profile slow = {.name = "slow moves",
+                                             .fixed_us = 100,
+                                             .per_token_us = 10,
+                                             .per_attended_us = 1e-3,
+                                             .per_move_us = 1e6};
+    struct engine_options o = rig_options(k);
+    struct runner runner;
+    *rig = (struct rig){.engine = NULL};
+    sim_clock_init(&rig->clock);
+    o.clock = &rig->clock.clock;
+    cost_init(&o.sched.cost, &slow);
+    assert_int_equal(engine_create(&rig->engine, &o, NULL), ST_OK);
+    rig->sim = (struct runner_sim_options){.seq_max = sched_seq_max(k),
+                                           .row_max = k->max_seqs,
+                                           .vocab = RIG_VOCAB,
+                                           .clock = &rig->clock,
+                                           .profile = slow};
+    assert_int_equal(runner_sim_open(&rig->sim, &runner, NULL), ST_OK);
+    rig->runner = runner;
+    engine_plug(rig->engine, &runner);
+}
+
+/* What a step is predicted to take includes the blocks that it moves. */
+static void test_the_prediction_of_a_step_includes_its_moves(void **state) {
+    (void)state;
+    struct rig rig;
+    struct knobs k = rig_knobs();
+    struct request *r[4];
+    uint64_t *piece = malloc(PIECE);
+    uint32_t steps_with_moves = 0;
+    k.kv_blocks = 14;
+    k.preempt = PREEMPT_SWAP;
+    open_with_slow_moves(&rig, &k);
+    for (uint32_t i = 0; i < 4; i++) r[i] = rig_submit(&rig, i, 40, 60, 1);
+    for (uint32_t i = 0; i < 4; i++) rig_run(&rig, r[i]);
+    struct record_cursor cursor = {.next = 0};
+    size_t used = record_read(engine_records(rig.engine), &cursor, piece, PIECE);
+    const void *at = piece, *end = (char *)piece + used;
+    for (struct record x; record_next(&at, end, &x);) {
+        const struct record_head *h = x.head;
+        const int64_t moves = (int64_t)h->moves_in + h->moves_out + h->moves_copy;
+        if (!h->has_step) continue;
+        steps_with_moves += moves > 0;
+        assert_in_range(h->times.predicted_us, moves * 900000, moves * 1100000 + 50000);
+    }
+    assert_true(steps_with_moves > 1);
+    free(piece);
+    for (uint32_t i = 0; i < 4; i++) request_unref(r[i]);
+    engine_destroy(rig.engine);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_records_add_up_under_random_traffic),
         cmocka_unit_test(test_a_burst_takes_several_records),
         cmocka_unit_test(test_a_change_of_policy_is_recorded_from_its_first_step_on),
+        cmocka_unit_test(test_the_prediction_of_a_step_includes_its_moves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,6 +74,29 @@ static void test_a_short_answer_displaces_long_ones_of_a_full_batch(void **state
     world_close(&w);
 }
 
+/* One queue below is not enough: requests of neighbouring queues would take turns. */
+static void test_only_two_queues_below_a_request_is_displaced(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = options(1);
+    world_open(&w, &o);
+    const seq_idx running = submit(&w, 8, 400);
+    while (sched_seq_at(w.s, running)->policy.mlfq.level < 1) assert_true(world_step(&w));
+    const seq_idx waiting = submit(&w, 8, 5);
+    assert_int_equal(sched_seq_at(w.s, waiting)->policy.mlfq.level, 0);
+    while (sched_seq_at(w.s, running)->policy.mlfq.level == 1) {
+        assert_int_equal(sched_seq_at(w.s, running)->state, SEQ_RUNNING);
+        assert_int_equal(sched_stats(w.s).preempted, 0);
+        assert_true(world_step(&w));
+    }
+    assert_int_equal(sched_seq_at(w.s, running)->policy.mlfq.level, 2);
+    assert_true(world_step(&w));
+    assert_int_equal(sched_stats(w.s).preempted, 1);
+    assert_int_equal(sched_seq_at(w.s, waiting)->state, SEQ_RUNNING);
+    world_drain(&w, 5000);
+    world_close(&w);
+}
+
 static void test_at_most_a_quarter_of_max_seqs_are_preempted_at_one_time(void **state) {
     (void)state;
     struct world w;
@@ -138,6 +161,7 @@ int main(void) {
         cmocka_unit_test(test_a_request_joins_the_queue_whose_quantum_covers_its_prompt),
         cmocka_unit_test(test_a_request_moves_down_when_its_quantum_is_used_up),
         cmocka_unit_test(test_a_short_answer_displaces_long_ones_of_a_full_batch),
+        cmocka_unit_test(test_only_two_queues_below_a_request_is_displaced),
         cmocka_unit_test(test_at_most_a_quarter_of_max_seqs_are_preempted_at_one_time),
         cmocka_unit_test(test_a_request_that_waits_too_long_moves_to_the_first_queue),
         cmocka_unit_test(test_at_most_a_quarter_of_the_pool_is_kept_free),
