@@ -102,10 +102,11 @@ test-abuse: build/stamps/test ## attack servers on loopback for some minutes and
 	@$(PYTHON) tests/abuse/fairness.py
 	@$(PYTHON) tests/abuse/prefix_probe.py --trials 10000
 
-test-schemas: build/stamps/test ## ask a real model for JSON of 100 schemas at temperature 1, and validate each answer
+test-schemas: build/stamps/test ## ask a real model for JSON of 100 schemas and for 200 tool calls at temperature 1, and validate them
 	@tools/build build jitney
 	@$(JITNEY) pull smollm2
 	@$(PYTHON) tests/schemas/answers.py
+	@$(PYTHON) tests/schemas/calls.py
 
 test-arm: build/stamps/arm ## run kernel, golden and batch tests compiled for 64-bit Arm, in qemu
 	@tools/build build jitney

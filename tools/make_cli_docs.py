@@ -75,7 +75,8 @@ def man(jitney, commands):
 
 
 SETTING = re.compile(
-    r'SETTING\((\w+), (\w+), [^,]+, "([^"]+)", (NULL|"[^"]*"), (NULL|"[^"]*"), (.*?), (.*?), '
+    r'SETTING\((\w+), (\w+), [^,]+, "([^"]+)",\s+(NULL|"[^"]*"(?:\s+"[^"]*")*),\s+'
+    r'(NULL|"[^"]*"), (.*?), (.*?), '
     r'(true|false),\s*((?:"(?:[^"\\]|\\.)*"\s*)+)\)'
 )
 SECTION = re.compile(r'SECTION\("([^"]+)"\)')
@@ -91,7 +92,7 @@ def settings_of(text):
             continue
         words = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', sentences)).replace('\\"', '"')
         sections[-1][1].append({
-            "kind": kind, "flag": flag, "value": value.strip('"'), "low": low, "high": high,
+            "kind": kind, "flag": flag, "value": re.sub(r'"\s*"?', "", value), "low": low, "high": high,
             "fallback": "" if fallback == "NULL" else fallback.strip('"'),
             "reloads": reloads == "true", "help": words,
         })

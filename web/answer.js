@@ -19,6 +19,7 @@ export function answerBody(chat, parent, model, seed) {
         seed,
         stream: true,
         stream_options: {include_usage: true},
+        reasoning_format: 'none', // the page shows an answer as one text
     };
 }
 

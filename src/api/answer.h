@@ -19,11 +19,12 @@
 
 struct tokenizer;
 
-enum { ANSWER_ID_BYTES = 64 };
+enum { ANSWER_ID_BYTES = 64, ANSWER_WARNING_BYTES = 256 };
 
 struct answer_choice {
     const struct choice *tokens; /* the engine's: ids, log-probabilities, counts */
     uint32_t answer_tokens;      /* received from the engine so far */
+    uint32_t thought_tokens;     /* those of them that are thoughts */
     uint32_t prompt;             /* which of the request's prompts */
     enum finish_reason finish;
     bool has_tools; /* it made at least one call */
@@ -35,6 +36,7 @@ struct answer {
     char id[ANSWER_ID_BYTES];                        /* without the codec's prefix */
     struct str model;                                /* the name under which it is served */
     struct str fingerprint;                          /* "fp_..." */
+    char warning[ANSWER_WARNING_BYTES];              /* the header x-jitney-warning; "": none */
     int64_t created_s;                               /* wall time */
     int64_t arrived_us, first_token_us, finished_us; /* monotonic; 0: not yet */
     struct event_log *log;
@@ -48,6 +50,7 @@ static inline bool answer_is_done(const struct answer *a) {
     return a->failure.status != 0 || a->finished_count == a->choice_count;
 }
 uint32_t answer_completion_tokens(const struct answer *a); /* of all choices */
+uint32_t answer_thought_tokens(const struct answer *a);    /* the same, of thoughts alone */
 
 /* The id of a tool call: the same in every piece and every view of the answer. `prefix` is "call_"
  * and the like. A model whose template requires ids of nine letters gets such ids, without it. */

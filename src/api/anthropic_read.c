@@ -4,17 +4,28 @@
  * becomes a message of the role "tool", an assistant's tool_use a tool call. Consecutive messages
  * of the user are joined, as Anthropic does, because many templates require alternating roles. If
  * the last message is the assistant's, the answer continues it. */
+#include <stdio.h>
+
 #include "api/body_readers.h"
+#include "api/call_ids.h"
 #include "api/fields.h"
 #include "api/messages.h"
 #include "api/tools_read.h"
 #include "base/json.h"
 
+static const struct call_words words = {
+    .call_param = "messages[%u].content[%u].id",
+    .call = "the assistant's message with the tool_use block",
+    .result = "a tool_result block with this tool_use_id in the message",
+};
+
 struct reader {
     struct message_list list;
+    struct call_ids ids;
     struct api_error *e;
     size_t message;
-    bool in_user; /* a user's message is open for more content */
+    bool in_user;  /* a user's message is open for more content */
+    bool was_user; /* the message before was the user's */
 };
 
 static void end_user(struct reader *g) {
@@ -49,13 +60,27 @@ static enum status require(const struct reader *g, const struct json *block, siz
     return api_refuse_missing(g->e, "messages[%zu].content[%zu].%s", g->message, number, key);
 }
 
+static enum status put_result_members(struct reader *g, const struct json *block, size_t number) {
+    const struct str id = json_str(json_get(block, "tool_use_id"));
+    const struct call_entry *call = call_ids_take(&g->ids, id, STR(""));
+    if (!call) {
+        char param[API_PARAM_BYTES];
+        snprintf(param, sizeof(param), "messages[%zu].content[%zu].tool_use_id", g->message,
+                 number);
+        return call_ids_refuse(&g->ids, id, param, g->e);
+    }
+    message_put_member(&g->list, "name", call->place.name);
+    message_put_member(&g->list, "tool_call_id", id);
+    return ST_OK;
+}
+
 /* The result of a tool: a text, text blocks, or nothing. */
 static enum status read_result(struct reader *g, const struct json *block, size_t number) {
     const struct json *content = json_get(block, "content");
     TRY(require(g, block, number, "tool_use_id", JS_TEXT));
     end_user(g);
     message_begin(&g->list, "tool");
-    message_put_member(&g->list, "tool_call_id", json_str(json_get(block, "tool_use_id")));
+    TRY(put_result_members(g, block, number));
     message_begin_content(&g->list);
     message_add_content(&g->list, json_str(content));
     for (size_t i = 0; i < json_count(content); i++) {
@@ -66,6 +91,8 @@ static enum status read_result(struct reader *g, const struct json *block, size_
                                           g->message, number, i);
         message_add_content(&g->list, json_str(json_get(part, "text")));
     }
+    if (g->list.content.len == 0 && json_bool(json_get(block, "is_error"), false))
+        return api_refuse_missing(g->e, "messages[%zu].content[%zu].content", g->message, number);
     message_end_content(&g->list);
     message_end(&g->list);
     return ST_OK;
@@ -123,8 +150,12 @@ static enum status read_assistant(struct reader *g, const struct json *content) 
         if (!is_type(block, "tool_use")) return refuse_block(g, i);
         TRY(require(g, block, i, "id", JS_TEXT));
         TRY(require(g, block, i, "name", JS_TEXT));
-        message_put_call(&g->list, json_str(json_get(block, "id")),
-                         json_str(json_get(block, "name")), json_get(block, "input"));
+        const struct call_place place = {.id = json_str(json_get(block, "id")),
+                                         .name = json_str(json_get(block, "name")),
+                                         .message = (uint32_t)g->message,
+                                         .part = (uint32_t)i};
+        TRY(call_ids_add(&g->ids, &place));
+        message_put_call(&g->list, place.id, place.name, json_get(block, "input"));
     }
     message_end(&g->list);
     return ST_OK;
@@ -146,8 +177,15 @@ static void read_system(struct reader *g, const struct json *system) {
 static enum status read_message(struct reader *g, const struct json *message) {
     struct str role = json_str(json_get(message, "role"));
     const struct json *content = json_get(message, "content");
+    const bool is_assistant = str_is(role, "assistant");
+    if (is_assistant && g->was_user) {
+        TRY(call_ids_check_results(&g->ids, g->e));
+        call_ids_begin_turn(&g->ids);
+    }
+    if (is_assistant) g->was_user = false;
+    if (is_assistant) return read_assistant(g, content);
+    if (str_is(role, "user")) g->was_user = true;
     if (str_is(role, "user")) return read_user(g, content);
-    if (str_is(role, "assistant")) return read_assistant(g, content);
     end_user(g);
     read_system(g, content);
     return ST_OK;
@@ -159,15 +197,18 @@ static enum status read_messages(const struct json *body, struct api_request *r,
     struct reader g = {.e = e};
     enum status st = ST_OK;
     message_list_init(&g.list);
+    call_ids_init(&g.ids, &words);
     if (json_str(system).len || json_count(system)) read_system(&g, system);
     for (; g.message < json_count(list) && st == ST_OK; g.message++)
         st = read_message(&g, json_at(list, g.message));
     end_user(&g);
+    if (st == ST_OK && g.was_user) st = call_ids_check_results(&g.ids, e);
     bool is_prefill =
         str_is(json_str(json_get(json_at(list, json_count(list) - 1), "role")), "assistant");
     r->continue_final = is_prefill && !g.list.calls;
     if (st == ST_OK) st = message_list_finish(&g.list, r);
     message_list_deinit(&g.list);
+    call_ids_deinit(&g.ids);
     return st;
 }
 
@@ -175,6 +216,7 @@ static enum status read_tools(const struct json *body, struct api_request *r, st
     const struct json *choice = json_get(body, "tool_choice");
     struct str type = json_str(json_get(choice, "type"));
     r->tool_choice = TOOLS_AUTO;
+    r->many_tool_calls = !json_bool(json_get(choice, "disable_parallel_tool_use"), true);
     if (str_is(type, "none")) r->tool_choice = TOOLS_NONE;
     if (str_is(type, "any")) r->tool_choice = TOOLS_REQUIRED;
     if (str_is(type, "tool")) {
@@ -185,10 +227,12 @@ static enum status read_tools(const struct json *body, struct api_request *r, st
     return tools_read_flat(json_get(body, "tools"), "input_schema", r, e);
 }
 
-/* Without `thinking` in the request, the answer must have no reasoning. */
+/* Without `thinking` in the request, the answer must have no reasoning; that of a model which
+ * reasons nevertheless is not shown. */
 static enum status read_thinking(const struct json *body, struct api_request *r) {
     struct str type = json_str(json_get(json_get(body, "thinking"), "type"));
     bool thinks = type.len && !str_is(type, "disabled");
+    r->thinking.is_hidden = !thinks;
     return api_request_set_kwarg(r, STR("enable_thinking"), json_bool_create(thinks));
 }
 

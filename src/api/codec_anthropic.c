@@ -1,19 +1,22 @@
 /* api/codec_anthropic.c - Anthropic's /v1/messages and /v1/messages/count_tokens: answers.
  *
- * An answer is a list of content blocks: runs of text and tool uses. A stream:
+ * An answer is a list of content blocks: thoughts, texts and tool uses. A stream:
  *
  *   message_start, ping
  *     content_block_start, content_block_delta .., content_block_stop       (for each block)
  *   message_delta with the stop reason and the usage, message_stop;  or error
  */
 #include "api/codec.h"
+
+#include <string.h>
+
 #include "api/body_readers.h"
 #include "api/items.h"
 #include "base/check.h"
 
 /* Indices into the encoder's notes. */
 enum { NOTE_OPEN, NOTE_BLOCKS };
-enum { OPEN_NONE, OPEN_TEXT, OPEN_CALL };
+enum { OPEN_NONE, OPEN_TEXT, OPEN_THOUGHT, OPEN_CALL };
 
 /* --- values -------------------------------------------------------------------------------- */
 
@@ -39,10 +42,18 @@ static const char *error_type(uint32_t status) {
     }
 }
 
+/* Anthropic's package asks for threads, conversations that the server keeps, by itself. It goes on
+ * without them after an error with this code. */
+static void put_details(const struct api_error *e, struct buf *out) {
+    if (strcmp(e->param, "thread") == 0)
+        buf_put_text(out, ",\"details\":{\"error_code\":\"thread_unsupported_request\"}");
+}
+
 static void put_error(const struct api_error *e, struct str request_id, struct buf *out) {
     buf_printf(
         out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", error_type(e->status));
     buf_put_json_string(out, str_of(e->message.text));
+    put_details(e, out);
     buf_put_text(out, "},\"request_id\":");
     if (request_id.len)
         buf_put_json_string(out, request_id);
@@ -90,8 +101,19 @@ static void put_call_head(const struct answer *a, uint32_t call, struct str name
     buf_put_text(out, ",\"input\":");
 }
 
+/* A signature is required by the format; nobody has signed the thoughts of these models. */
+static void put_thought(struct str text, struct buf *out) {
+    buf_put_text(out, "{\"type\":\"thinking\",\"thinking\":");
+    buf_put_json_string(out, text);
+    buf_put_text(out, ",\"signature\":\"\"}");
+}
+
 static void put_block(const struct answer *a, const struct answer_item *item, struct buf *out) {
-    if (item->is_call) {
+    if (item->kind == ITEM_THOUGHT) {
+        put_thought(item->text, out);
+        return;
+    }
+    if (item->kind == ITEM_CALL) {
         put_call_head(a, item->call, item->name, out);
         put_args_object(item->text, out);
     } else {
@@ -110,7 +132,7 @@ static void whole(const struct answer *a, struct buf *out) {
     answer_items_init(&it, a, ARGS_AS_OBJECT);
     while (answer_items_next(&it, &item)) {
         if (item.idx) buf_put_char(out, ',');
-        has_calls = has_calls || item.is_call;
+        has_calls = has_calls || item.kind == ITEM_CALL;
         put_block(a, &item, out);
     }
     if (it.next_idx == 0) put_block(a, &(struct answer_item){.idx = 0}, out);
@@ -152,30 +174,6 @@ static void begin(struct encoder *e) {
     end_piece(e, "ping");
 }
 
-static void close_block(struct encoder *e) {
-    if (e->notes[NOTE_OPEN] == OPEN_NONE) return;
-    struct buf *out = begin_piece(e, "content_block_stop");
-    buf_printf(out, ",\"index\":%u", e->notes[NOTE_BLOCKS] - 1);
-    end_piece(e, "content_block_stop");
-    e->notes[NOTE_OPEN] = OPEN_NONE;
-}
-
-/* `call` is NULL for a block of text. */
-static void open_block(struct encoder *e, const struct api_event *call) {
-    close_block(e);
-    struct buf *out = begin_piece(e, "content_block_start");
-    buf_printf(out, ",\"index\":%u,\"content_block\":", e->notes[NOTE_BLOCKS]);
-    if (call) {
-        put_call_head(e->answer, call->tool, call->text, out);
-        buf_put_text(out, "{}}");
-    } else {
-        buf_put_text(out, "{\"type\":\"text\",\"text\":\"\"}");
-    }
-    end_piece(e, "content_block_start");
-    e->notes[NOTE_OPEN] = call ? OPEN_CALL : OPEN_TEXT;
-    e->notes[NOTE_BLOCKS]++;
-}
-
 /* `kind`: the beginning of the delta, with its type and the key of the piece. */
 static void put_delta(struct encoder *e, const char *kind, struct str piece) {
     struct buf *out = begin_piece(e, "content_block_delta");
@@ -187,23 +185,56 @@ static void put_delta(struct encoder *e, const char *kind, struct str piece) {
     end_piece(e, "content_block_delta");
 }
 
+static void close_block(struct encoder *e) {
+    if (e->notes[NOTE_OPEN] == OPEN_NONE) return;
+    if (e->notes[NOTE_OPEN] == OPEN_THOUGHT)
+        put_delta(e, ",\"delta\":{\"type\":\"signature_delta\",\"signature\":", STR(""));
+    struct buf *out = begin_piece(e, "content_block_stop");
+    buf_printf(out, ",\"index\":%u", e->notes[NOTE_BLOCKS] - 1);
+    end_piece(e, "content_block_stop");
+    e->notes[NOTE_OPEN] = OPEN_NONE;
+}
+
+/* `call` is the event of a call's block; NULL for the others. */
+static void open_block(struct encoder *e, uint32_t kind, const struct api_event *call) {
+    close_block(e);
+    struct buf *out = begin_piece(e, "content_block_start");
+    buf_printf(out, ",\"index\":%u,\"content_block\":", e->notes[NOTE_BLOCKS]);
+    if (kind == OPEN_CALL) {
+        put_call_head(e->answer, call->tool, call->text, out);
+        buf_put_text(out, "{}}");
+    } else if (kind == OPEN_THOUGHT) {
+        put_thought(STR(""), out);
+    } else {
+        buf_put_text(out, "{\"type\":\"text\",\"text\":\"\"}");
+    }
+    end_piece(e, "content_block_start");
+    e->notes[NOTE_OPEN] = kind;
+    e->notes[NOTE_BLOCKS]++;
+}
+
 static void event(struct encoder *e, const struct api_event *ev) {
     if (ev->choice != 0) return;
     switch (ev->kind) {
+    case EVENT_THOUGHT:
+        if (ev->text.len == 0) return;
+        if (e->notes[NOTE_OPEN] != OPEN_THOUGHT) open_block(e, OPEN_THOUGHT, NULL);
+        put_delta(e, ",\"delta\":{\"type\":\"thinking_delta\",\"thinking\":", ev->text);
+        return;
     case EVENT_TEXT:
         if (ev->text.len == 0) return;
-        if (e->notes[NOTE_OPEN] != OPEN_TEXT) open_block(e, NULL);
+        if (e->notes[NOTE_OPEN] != OPEN_TEXT) open_block(e, OPEN_TEXT, NULL);
         put_delta(e, ",\"delta\":{\"type\":\"text_delta\",\"text\":", ev->text);
         return;
     case EVENT_TOOL:
-        open_block(e, ev);
+        open_block(e, OPEN_CALL, ev);
         return;
     case EVENT_ARGS:
         CHECK(e->notes[NOTE_OPEN] == OPEN_CALL);
         put_delta(e, ",\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":", ev->text);
         return;
     case EVENT_FINISH:
-        if (e->notes[NOTE_BLOCKS] == 0) open_block(e, NULL);
+        if (e->notes[NOTE_BLOCKS] == 0) open_block(e, OPEN_TEXT, NULL);
         close_block(e);
         return;
     }

@@ -1,7 +1,8 @@
 /* api/codec_ollama.c - Ollama's /api/chat and /api/generate: answers, one JSON object per line.
  *
- * Every line but the last has a piece of text or one whole tool call; the last has the counts and
- * durations. A request without a prompt has no choices, and its answer is such a last line only.
+ * Every line but the last has a piece of a thought or text, or one whole tool call; the last has
+ * the counts and durations. A request without a prompt has no choices, and its answer is such a
+ * last line only.
  */
 #include "api/codec.h"
 #include "api/body_readers.h"
@@ -42,6 +43,12 @@ static void put_text(bool chat, struct str text, struct buf *out) {
     buf_put_char(out, '"');
 }
 
+static void put_thought(struct str thought, struct buf *out) {
+    if (!thought.len) return;
+    buf_put_text(out, ",\"thinking\":");
+    buf_put_json_string(out, thought);
+}
+
 static const char *done_reason(const struct answer *a) {
     if (a->choice_count == 0) return "load";
     return answer_finish(a) == FINISH_STOP ? "stop" : "length";
@@ -66,21 +73,22 @@ static void put_tail(const struct answer *a, struct buf *out) {
 
 /* --- whole answers -------------------------------------------------------------------------- */
 
-/* All text, also text between calls, then all calls. */
+/* All text, also text between calls, then the thoughts, then all calls. */
 static void put_answer(const struct answer *a, bool chat, struct buf *out) {
     struct answer_items it;
     struct answer_item item;
     open_text(chat, out);
     answer_items_init(&it, a, ARGS_AS_OBJECT);
     while (answer_items_next(&it, &item))
-        if (!item.is_call) buf_put_json_inner(out, item.text);
+        if (item.kind == ITEM_TEXT) buf_put_json_inner(out, item.text);
     answer_items_deinit(&it, out);
     buf_put_char(out, '"');
 
     uint32_t calls = 0;
     answer_items_init(&it, a, ARGS_AS_OBJECT);
     while (answer_items_next(&it, &item)) {
-        if (!item.is_call) continue;
+        if (item.kind == ITEM_THOUGHT) put_thought(item.text, out);
+        if (item.kind != ITEM_CALL) continue;
         buf_put_text(out, calls++ ? "," : ",\"tool_calls\":[");
         put_call(a, &item, out);
     }
@@ -99,10 +107,12 @@ static void put_whole(const struct answer *a, bool chat, struct buf *out) {
 
 static void begin(struct encoder *e) { (void)e; }
 
-static void put_text_line(struct encoder *e, bool chat, struct str text) {
+/* Either of the two is empty. */
+static void put_text_line(struct encoder *e, bool chat, struct str text, struct str thought) {
     buf_clear(&e->scratch);
     put_head(e->answer, &e->scratch);
     put_text(chat, text, &e->scratch);
+    put_thought(thought, &e->scratch);
     buf_put_text(&e->scratch, chat ? "},\"done\":false}" : ",\"done\":false}");
     encoder_put(e, STR(""), buf_str(&e->scratch));
 }
@@ -114,7 +124,7 @@ static void put_call_as_text(struct encoder *e, const struct answer_item *item) 
     buf_put_str(&text, item->name);
     buf_put_char(&text, ' ');
     buf_put_str(&text, item->text);
-    put_text_line(e, true, buf_str(&text));
+    put_text_line(e, true, buf_str(&text), STR(""));
     if (buf_status(&text) != ST_OK) e->status = buf_status(&text);
     buf_deinit(&text);
 }
@@ -151,10 +161,13 @@ static void open_call(struct encoder *e, const struct api_event *ev) {
 static void put_event(struct encoder *e, bool chat, const struct api_event *ev) {
     if (ev->choice != 0) return;
     switch (ev->kind) {
+    case EVENT_THOUGHT:
+        if (ev->text.len) put_text_line(e, chat, STR(""), ev->text);
+        return;
     case EVENT_TEXT:
         if (ev->text.len == 0) return;
         put_call_line(e);
-        put_text_line(e, chat, ev->text);
+        put_text_line(e, chat, ev->text, STR(""));
         return;
     case EVENT_TOOL:
         put_call_line(e);

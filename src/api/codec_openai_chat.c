@@ -17,8 +17,10 @@ static enum status read_body(struct json *body, struct api_request *r, struct ap
     r->doc = body;
     TRY(api_fields_read(EP_CHAT, body, r, e));
     TRY(openai_check(body, r, e));
+    TRY(openai_read_effort(json_path(body, "reasoning.effort"), r));
+    TRY(openai_read_effort(json_get(body, "reasoning_effort"), r));
     TRY(tools_read_openai(json_get(body, "tools"), json_get(body, "tool_choice"), r, e));
-    return messages_read_openai(json_get(body, "messages"), r, e);
+    return messages_read_openai(json_get(body, "messages"), false, r, e);
 }
 
 /* --- what streams and whole answers share ----------------------------------------------- */
@@ -96,6 +98,11 @@ static void begin(struct encoder *e) {
 static void event(struct encoder *e, const struct api_event *ev) {
     struct buf *out = open_chunk(e, ev->choice);
     switch (ev->kind) {
+    case EVENT_THOUGHT:
+        PUT(out, "\"reasoning_content\":\"");
+        buf_put_json_inner(out, ev->text);
+        PUT(out, "\"");
+        break;
     case EVENT_TEXT:
         PUT(out, "\"content\":\"");
         buf_put_json_inner(out, ev->text);
@@ -154,6 +161,19 @@ static void put_content(const struct choice_writer *t) {
     PUT(out, "null");
 }
 
+static void put_thoughts(const struct choice_writer *t) {
+    const struct event_log *log = t->answer->log;
+    bool is_open = false;
+    for (uint32_t i = event_log_first(log, t->choice); i != EVENT_NO; i = event_log_after(log, i)) {
+        struct api_event ev = event_log_at(log, i);
+        if (ev.kind != EVENT_THOUGHT || ev.text.len == 0) continue;
+        if (!is_open) PUT(t->out, ",\"reasoning_content\":\"");
+        is_open = true;
+        buf_put_json_inner(t->out, ev.text);
+    }
+    if (is_open) PUT(t->out, "\"");
+}
+
 static void put_calls(const struct choice_writer *t) {
     const struct event_log *log = t->answer->log;
     bool is_open = false;
@@ -187,6 +207,7 @@ static void put_choice(const struct choice_writer *t) {
     buf_put_uint(out, t->choice);
     PUT(out, ",\"message\":{\"role\":\"assistant\",\"content\":");
     put_content(t);
+    put_thoughts(t);
     PUT(out, ",\"refusal\":null,\"annotations\":[]");
     put_calls(t);
     PUT(out, "},\"logprobs\":");

@@ -1,12 +1,14 @@
 /* api/codec_openai_responses.c - OpenAI's /v1/responses: answers.
  *
- * An answer is a list of items: messages with one text part each, and function calls. In a stream
+ * An answer is a list of items: the model's reasoning, messages with one text part each, and
+ * function calls. In a stream
  * every item is opened, sent in deltas, and sent again as a whole when it closes:
  *
  *   response.created, response.in_progress
  *     response.output_item.added
  *       response.content_part.added, response.output_text.delta .., response.output_text.done,
  *       response.content_part.done                                           (a message)
+ *       the same with response.reasoning_text.delta .. and .done              (reasoning)
  *       response.function_call_arguments.delta .., .done                     (a call)
  *     response.output_item.done
  *   response.completed, or .incomplete, or .failed
@@ -23,7 +25,7 @@
 /* Indices into the encoder's notes. encoder.text holds the open item's text; for a call, its name
  * and then its arguments. */
 enum { NOTE_OPEN, NOTE_ITEMS, NOTE_CALL, NOTE_NAME_BYTES, NOTE_FIRST_TOKEN, NOTE_TOKENS };
-enum { OPEN_NONE, OPEN_TEXT, OPEN_CALL };
+enum { OPEN_NONE, OPEN_TEXT, OPEN_THOUGHT, OPEN_CALL };
 
 /* --- values ------------------------------------------------------------------------------ */
 
@@ -58,8 +60,9 @@ static void put_usage(const struct answer *a, struct buf *out) {
     buf_printf(out,
                ",\"usage\":{\"input_tokens\":%u,\"input_tokens_details\":{\"cached_tokens\":%u,"
                "\"cache_write_tokens\":0},\"output_tokens\":%u,\"output_tokens_details\":"
-               "{\"reasoning_tokens\":0},\"total_tokens\":%u}",
-               a->prompt_tokens, a->cached_tokens, answered, a->prompt_tokens + answered);
+               "{\"reasoning_tokens\":%u},\"total_tokens\":%u}",
+               a->prompt_tokens, a->cached_tokens, answered, answer_thought_tokens(a),
+               a->prompt_tokens + answered);
 }
 
 /* Only the last event has the error, so that earlier pieces are the same in every view. */
@@ -85,7 +88,13 @@ static void put_logprobs(const struct answer *a, uint32_t first, uint32_t count,
 
 /* --- items -------------------------------------------------------------------------------- */
 
-static void put_text_part(const struct answer *a, const struct answer_item *item, struct buf *out) {
+static void put_part(const struct answer *a, const struct answer_item *item, struct buf *out) {
+    if (item->kind == ITEM_THOUGHT) {
+        PUT(out, "{\"type\":\"reasoning_text\",\"text\":");
+        buf_put_json_string(out, item->text);
+        buf_put_char(out, '}');
+        return;
+    }
     PUT(out, "{\"type\":\"output_text\",\"text\":");
     buf_put_json_string(out, item->text);
     PUT(out, ",\"annotations\":[]");
@@ -94,20 +103,25 @@ static void put_text_part(const struct answer *a, const struct answer_item *item
 }
 
 static void put_item_id(const struct answer *a, const struct answer_item *item, struct buf *out) {
-    buf_put_text(out, item->is_call ? "\"fc_" : "\"msg_");
+    static const char *const prefixes[] = {
+        [ITEM_TEXT] = "\"msg_", [ITEM_THOUGHT] = "\"rs_", [ITEM_CALL] = "\"fc_"};
+    buf_put_text(out, prefixes[item->kind]);
     buf_put_text(out, a->id);
     buf_put_char(out, '_');
     buf_put_uint(out, item->idx);
     buf_put_char(out, '"');
 }
 
+/* A message, or reasoning. */
 static void put_message(const struct answer *a, const struct answer_item *item, const char *status,
                         bool with_content, struct buf *out) {
+    const bool is_thought = item->kind == ITEM_THOUGHT;
     PUT(out, "{\"id\":");
     put_item_id(a, item, out);
-    buf_printf(out, ",\"type\":\"message\",\"status\":\"%s\",\"role\":\"assistant\",\"content\":[",
-               status);
-    if (with_content) put_text_part(a, item, out);
+    buf_printf(out, ",\"type\":\"%s\",\"status\":\"%s\",%s,\"content\":[",
+               is_thought ? "reasoning" : "message", status,
+               is_thought ? "\"summary\":[]" : "\"role\":\"assistant\"");
+    if (with_content) put_part(a, item, out);
     PUT(out, "]}");
 }
 
@@ -128,7 +142,7 @@ static void put_call(const struct answer *a, const struct answer_item *item, con
 
 static void put_item(const struct answer *a, const struct answer_item *item, const char *status,
                      struct buf *out) {
-    if (item->is_call)
+    if (item->kind == ITEM_CALL)
         put_call(a, item, status, out);
     else
         put_message(a, item, status, true, out);
@@ -269,7 +283,11 @@ static void put_response_event(struct encoder *e, const char *type, const char *
 static struct answer_item open_item(const struct encoder *e) {
     struct str text = buf_str(&e->text);
     size_t name_bytes = e->notes[NOTE_NAME_BYTES];
-    return (struct answer_item){.is_call = e->notes[NOTE_OPEN] == OPEN_CALL,
+    static const enum item_kind kinds[] = {[OPEN_NONE] = ITEM_TEXT,
+                                           [OPEN_TEXT] = ITEM_TEXT,
+                                           [OPEN_THOUGHT] = ITEM_THOUGHT,
+                                           [OPEN_CALL] = ITEM_CALL};
+    return (struct answer_item){.kind = kinds[e->notes[NOTE_OPEN]],
                                 .idx = e->notes[NOTE_ITEMS] - 1,
                                 .call = e->notes[NOTE_CALL],
                                 .name = str_take(text, name_bytes),
@@ -284,7 +302,7 @@ static void put_place(const struct encoder *e, struct buf *out) {
     put_item_id(e->answer, &item, out);
     PUT(out, ",\"output_index\":");
     buf_put_uint(out, item.idx);
-    if (!item.is_call) PUT(out, ",\"content_index\":0");
+    if (item.kind != ITEM_CALL) PUT(out, ",\"content_index\":0");
 }
 
 static void put_item_event(struct encoder *e, const char *type, const char *status,
@@ -292,7 +310,7 @@ static void put_item_event(struct encoder *e, const char *type, const char *stat
     struct answer_item item = open_item(e);
     struct buf *out = begin_piece(e, type);
     buf_printf(out, ",\"output_index\":%u,\"item\":", item.idx);
-    if (item.is_call)
+    if (item.kind == ITEM_CALL)
         put_call(e->answer, &item, status, out);
     else
         put_message(e->answer, &item, status, with_content, out);
@@ -304,13 +322,14 @@ static void put_part_event(struct encoder *e, const char *type) {
     struct buf *out = begin_piece(e, type);
     put_place(e, out);
     PUT(out, ",\"part\":");
-    put_text_part(e->answer, &item, out);
+    put_part(e->answer, &item, out);
     end_piece(e, type);
 }
 
-static void open_text(struct encoder *e) {
+/* OPEN_TEXT or OPEN_THOUGHT. */
+static void open_text(struct encoder *e, uint32_t kind) {
     buf_clear(&e->text);
-    e->notes[NOTE_OPEN] = OPEN_TEXT;
+    e->notes[NOTE_OPEN] = kind;
     e->notes[NOTE_ITEMS]++;
     e->notes[NOTE_NAME_BYTES] = e->notes[NOTE_FIRST_TOKEN] = e->notes[NOTE_TOKENS] = 0;
     put_item_event(e, "response.output_item.added", "in_progress", false);
@@ -328,21 +347,23 @@ static void open_call(struct encoder *e, const struct api_event *ev) {
 }
 
 static void close_item(struct encoder *e, const char *status) {
+    static const char *const types[] = {[ITEM_TEXT] = "response.output_text.done",
+                                        [ITEM_THOUGHT] = "response.reasoning_text.done",
+                                        [ITEM_CALL] = "response.function_call_arguments.done"};
     if (e->notes[NOTE_OPEN] == OPEN_NONE) return;
     struct answer_item item = open_item(e);
-    const char *type =
-        item.is_call ? "response.function_call_arguments.done" : "response.output_text.done";
-    struct buf *out = begin_piece(e, type);
+    const bool is_call = item.kind == ITEM_CALL;
+    struct buf *out = begin_piece(e, types[item.kind]);
     put_place(e, out);
-    if (item.is_call) {
+    if (is_call) {
         PUT(out, ",\"name\":");
         buf_put_json_string(out, item.name);
     }
-    buf_put_text(out, item.is_call ? ",\"arguments\":" : ",\"text\":");
+    buf_put_text(out, is_call ? ",\"arguments\":" : ",\"text\":");
     buf_put_json_string(out, item.text);
-    if (!item.is_call) put_logprobs(e->answer, item.first_token, item.token_count, out);
-    end_piece(e, type);
-    if (!item.is_call) put_part_event(e, "response.content_part.done");
+    if (item.kind == ITEM_TEXT) put_logprobs(e->answer, item.first_token, item.token_count, out);
+    end_piece(e, types[item.kind]);
+    if (!is_call) put_part_event(e, "response.content_part.done");
     put_item_event(e, "response.output_item.done", status, true);
     e->notes[NOTE_OPEN] = OPEN_NONE;
 }
@@ -368,18 +389,28 @@ static void begin(struct encoder *e) {
     put_response_event(e, "response.in_progress", "in_progress");
 }
 
+/* A piece of text or reasoning. */
+static void put_words(struct encoder *e, uint32_t kind, const char *type,
+                      const struct api_event *ev) {
+    if (e->notes[NOTE_OPEN] != kind) {
+        close_item(e, "completed");
+        open_text(e, kind);
+    }
+    note_tokens(e, ev);
+    put_delta(e, type, ev);
+}
+
 static void event(struct encoder *e, const struct api_event *ev) {
     if (ev->choice != 0) return;
     switch (ev->kind) {
+    case EVENT_THOUGHT:
+        if (ev->text.len) put_words(e, OPEN_THOUGHT, "response.reasoning_text.delta", ev);
+        return;
     case EVENT_TEXT:
-        if (ev->text.len == 0) { /* tokens without text of their own */
-            if (e->notes[NOTE_OPEN] == OPEN_TEXT) note_tokens(e, ev);
-            return;
-        }
-        if (e->notes[NOTE_OPEN] == OPEN_CALL) close_item(e, "completed");
-        if (e->notes[NOTE_OPEN] == OPEN_NONE) open_text(e);
-        note_tokens(e, ev);
-        put_delta(e, "response.output_text.delta", ev);
+        if (ev->text.len)
+            put_words(e, OPEN_TEXT, "response.output_text.delta", ev);
+        else if (e->notes[NOTE_OPEN] == OPEN_TEXT)
+            note_tokens(e, ev); /* tokens without text of their own */
         return;
     case EVENT_TOOL:
         close_item(e, "completed");
@@ -390,7 +421,7 @@ static void event(struct encoder *e, const struct api_event *ev) {
         put_delta(e, "response.function_call_arguments.delta", ev);
         return;
     case EVENT_FINISH:
-        if (e->notes[NOTE_ITEMS] == 0) open_text(e);
+        if (e->notes[NOTE_ITEMS] == 0) open_text(e, OPEN_TEXT);
         close_item(e, ev->finish == FINISH_STOP ? "completed" : "incomplete");
         return;
     }

@@ -19,10 +19,11 @@
 #include "sched/seq.h"
 
 enum api_event_kind {
-    EVENT_TEXT,   /* a piece of the answer; empty if it only carries tokens */
-    EVENT_TOOL,   /* a tool call begins; text: the function's name */
-    EVENT_ARGS,   /* a piece of that call's arguments, which are JSON text */
-    EVENT_FINISH, /* the last of its choice; text: the stop string that ended it, or empty */
+    EVENT_TEXT,    /* a piece of the answer; empty if it only carries tokens */
+    EVENT_THOUGHT, /* a piece of the thought, before all other events; may be empty, too */
+    EVENT_TOOL,    /* a tool call begins; text: the function's name */
+    EVENT_ARGS,    /* a piece of that call's arguments, which are JSON text */
+    EVENT_FINISH,  /* the last of its choice; text: the stop string that ended it, or empty */
 };
 
 struct api_event {

@@ -1,8 +1,10 @@
 /* api/event_writer.c - see api/event_writer.h for the contract. */
 #include "api/event_writer.h"
 
+#include "api/think.h"
 #include "api/tools.h"
 #include "base/buf.h"
+#include "base/check.h"
 #include "base/mem.h"
 #include "engine/text_output.h"
 
@@ -11,12 +13,17 @@ enum { TEXT_BYTES_MAX = 1 << 20 }; /* of one token, or of what was held back */
 struct event_writer {
     struct event_writer_options options;
     struct text_output output;
+    bool has_think;                  /* thoughts are told from text */
+    bool skips_think;                /* they are text, but calls are looked for behind them */
+    struct think_parser think;       /* if has_think or skips_think */
+    struct buf undecided;            /* skips_think: may be the beginning of a thought */
+    size_t behind;                   /* skips_think: bytes that `think` takes for text */
     struct tool_parser *parser;      /* NULL: everything is text */
     struct tool_callbacks on_parsed; /* the parser's results go into the log */
     struct buf text;                 /* of one token */
     uint32_t pushed, written;        /* tokens that came, tokens that events carry */
     uint32_t calls;                  /* written so far */
-    bool has_opening; /* the parser has the part of a forced call that is in the prompt */
+    uint32_t thought_tokens;
     bool has_stopped;
     struct event_log *log; /* during push and finish */
     enum status status;
@@ -35,6 +42,19 @@ static void write_event(struct event_writer *w, struct api_event ev) {
 
 static void on_text(void *ctx, struct str text) {
     if (text.len) write_event(ctx, (struct api_event){.kind = EVENT_TEXT, .text = text});
+}
+
+static bool shows_tokens(const struct event_writer *w) {
+    return w->options.request->logprobs || w->options.request->return_token_ids;
+}
+
+/* A thought that is not shown leaves its tokens to an event without text, if tokens are shown. */
+static void on_thought(void *ctx, struct str text) {
+    struct event_writer *w = ctx;
+    if (!w->options.request->thinking.is_hidden)
+        write_event(w, (struct api_event){.kind = EVENT_THOUGHT, .text = text});
+    else if (shows_tokens(w) && w->written < w->pushed)
+        write_event(w, (struct api_event){.kind = EVENT_TEXT});
 }
 
 static bool is_too_many(const struct event_writer *w, uint32_t call) {
@@ -59,10 +79,12 @@ static void on_args(void *ctx, uint32_t call, struct str piece) {
 
 /* --- lifecycle -------------------------------------------------------------------------- */
 
-/* Special tokens are not text, but some forms mark calls with them. */
+/* Special tokens are not text, but some forms mark calls and thoughts with them. */
 static bool shows_special(void *ctx, int32_t token) {
-    const struct event_writer_options *o = &((struct event_writer *)ctx)->options;
-    return tool_form_needs(o->tools, tokenizer_piece(o->tokenizer, token));
+    const struct event_writer *w = ctx;
+    const struct str piece = tokenizer_piece(w->options.tokenizer, token);
+    if (w->parser && tool_form_needs(w->options.tools, piece)) return true;
+    return think_form_needs(w->options.thinks, piece);
 }
 
 static void init_output(struct event_writer *w) {
@@ -77,7 +99,7 @@ static void init_output(struct event_writer *w) {
         .include_stop = r->include_stop,
         .keep_special = r->keep_special,
         .ignore_end = r->ignore_end,
-        .shows_special = w->parser ? shows_special : NULL,
+        .shows_special = w->parser || w->options.thinks ? shows_special : NULL,
         .ctx = w,
     };
     text_output_init(&w->output, &options);
@@ -90,10 +112,15 @@ enum status event_writer_create(const struct event_writer_options *options,
     struct event_writer *w = mem_zalloc(sizeof(*w));
     if (!w) return err_set(err, ST_NOMEM, "out of memory for an answer");
     w->options = *options;
+    if (!r->is_chat) w->options.thinks = NULL; /* a text that is continued has no thoughts */
+    w->has_think = w->options.thinks && !r->thinking.in_text;
+    w->skips_think = w->options.thinks && r->thinking.in_text && has_tools;
+    think_parser_init(&w->think, w->options.thinks, options->in_thought);
+    buf_init(&w->undecided, TEXT_BYTES_MAX);
     w->on_parsed = (struct tool_callbacks){on_text, on_call, on_args, w};
     buf_init(&w->text, TEXT_BYTES_MAX);
     if (has_tools && tool_parser_create(options->tools, r->tools, &w->parser) != ST_OK) {
-        mem_free(w);
+        mem_free(w); /* its buffers are empty */
         return err_set(err, ST_NOMEM, "out of memory for an answer");
     }
     init_output(w);
@@ -104,12 +131,20 @@ enum status event_writer_create(const struct event_writer_options *options,
 void event_writer_destroy(struct event_writer *w) {
     if (!w) return;
     tool_parser_destroy(w->parser);
+    think_parser_deinit(&w->think);
+    buf_deinit(&w->undecided);
     text_output_deinit(&w->output);
     buf_deinit(&w->text);
     mem_free(w);
 }
 
+void event_writer_set_in_thought(struct event_writer *w) {
+    CHECK(w->pushed == 0);
+    w->think.is_open = true;
+}
+
 uint32_t event_writer_calls(const struct event_writer *w) { return w->calls; }
+uint32_t event_writer_thought_tokens(const struct event_writer *w) { return w->thought_tokens; }
 
 /* --- from a token to text to events ----------------------------------------------------- */
 
@@ -117,40 +152,76 @@ static void note(struct event_writer *w, enum status st) {
     if (w->status == ST_OK) w->status = st;
 }
 
-/* A forced call begins in the prompt. The parser receives that part when the model continues it,
- * so that an answer without text has no call. */
-static void push_opening(struct event_writer *w) {
-    const struct event_writer_options *o = &w->options;
-    struct buf opening;
-    if (w->has_opening) return;
-    w->has_opening = true;
-    buf_init(&opening, TEXT_BYTES_MAX);
-    tool_opening_put(o->tools, tokenizer_chat_template(o->tokenizer, true), o->request, &opening);
-    note(w, buf_status(&opening));
-    note(w, tool_parser_push(w->parser, buf_str(&opening), &w->on_parsed));
-    buf_deinit(&opening);
+/* Text behind the thoughts. */
+static void take_text(void *ctx, struct str text) {
+    struct event_writer *w = ctx;
+    if (w->parser)
+        note(w, tool_parser_push(w->parser, text, &w->on_parsed));
+    else
+        on_text(w, text);
+}
+
+static void skip_thought(void *ctx, struct str text) {
+    (void)ctx;
+    (void)text;
+}
+
+static void count_behind(void *ctx, struct str text) {
+    struct event_writer *w = ctx;
+    w->behind += text.len;
+}
+
+/* What was read is a thought, with its marks, and text behind it. */
+static void write_skipped(struct event_writer *w) {
+    const struct str all = buf_str(&w->undecided);
+    const size_t thought = w->behind < all.len ? all.len - w->behind : 0;
+    on_text(w, str_take(all, thought));
+    if (thought < all.len) take_text(w, str_skip(all, thought));
+    buf_clear(&w->undecided);
+}
+
+static void skip_thoughts(struct event_writer *w) {
+    const struct think_callbacks skipped = {skip_thought, count_behind, w};
+    buf_put_str(&w->undecided, buf_str(&w->text));
+    note(w, buf_status(&w->undecided));
+    w->behind = 0;
+    note(w, think_parser_push(&w->think, buf_str(&w->text), &skipped));
+    if (w->think.is_open || !think_parser_is_undecided(&w->think)) write_skipped(w);
 }
 
 /* Writes w->text as events. */
 static void write_text(struct event_writer *w) {
+    const struct think_callbacks on_thoughts = {on_thought, take_text, w};
     note(w, w->text.status);
     if (w->text.len == 0) return;
-    if (!w->parser) {
-        on_text(w, buf_str(&w->text));
-        return;
-    }
-    push_opening(w);
-    note(w, tool_parser_push(w->parser, buf_str(&w->text), &w->on_parsed));
+    if (w->skips_think && !think_parser_is_over(&w->think))
+        skip_thoughts(w);
+    else if (w->has_think)
+        note(w, think_parser_push(&w->think, buf_str(&w->text), &on_thoughts));
+    else
+        take_text(w, buf_str(&w->text));
+}
+
+/* Thoughts come first: every token up to their end is one of theirs. The tokens of their closing
+ * mark are not those of the text behind it. */
+static void count_thoughts(struct event_writer *w, bool was_inside) {
+    const bool is_inside = w->has_think && think_parser_is_inside(&w->think);
+    if (was_inside || is_inside) w->thought_tokens = w->pushed;
+    if (!was_inside || is_inside || !shows_tokens(w) || w->written == w->pushed) return;
+    const bool is_hidden = w->options.request->thinking.is_hidden;
+    write_event(w, (struct api_event){.kind = is_hidden ? EVENT_TEXT : EVENT_THOUGHT});
 }
 
 enum status event_writer_push(struct event_writer *w, const int32_t *tokens, uint32_t count,
                               struct event_log *log, bool *has_stopped) {
     w->log = log;
     for (uint32_t i = 0; i < count && !w->has_stopped && w->status == ST_OK; i++) {
+        const bool was_inside = w->has_think && think_parser_is_inside(&w->think);
         w->pushed++;
         buf_clear(&w->text);
         bool at_stop = text_output_push(&w->output, tokens[i], &w->text);
         write_text(w);
+        count_thoughts(w, was_inside);
         w->has_stopped |= at_stop;
     }
     *has_stopped = w->has_stopped;
@@ -159,16 +230,20 @@ enum status event_writer_push(struct event_writer *w, const int32_t *tokens, uin
 
 enum status event_writer_finish(struct event_writer *w, enum finish_reason *finish,
                                 struct event_log *log) {
-    const struct api_request *r = w->options.request;
-    bool shows_tokens = r->logprobs || r->return_token_ids;
+    const struct think_callbacks on_thoughts = {on_thought, take_text, w};
     w->log = log;
     if (!w->has_stopped) {
         buf_clear(&w->text);
         *finish = text_output_finish(&w->output, *finish, &w->text);
         write_text(w);
     }
+    if (w->skips_think && w->undecided.len > 0) {
+        w->behind = w->undecided.len;
+        write_skipped(w);
+    }
+    if (w->has_think && w->status == ST_OK) note(w, think_parser_finish(&w->think, &on_thoughts));
     if (w->parser && w->status == ST_OK) note(w, tool_parser_finish(w->parser, &w->on_parsed));
-    if (shows_tokens && w->written < w->pushed)
+    if (shows_tokens(w) && w->written < w->pushed)
         write_event(w, (struct api_event){.kind = EVENT_TEXT});
     write_event(
         w, (struct api_event){

@@ -185,13 +185,28 @@ static bool is_among(struct str word, const char *words) {
     return false;
 }
 
+/* The words of a field as a person lists them. */
+static void list_words(const char *words, char *out, size_t size) {
+    size_t len = 0;
+    for (; *words && len + 3 < size; words++) {
+        if (*words == ' ') out[len++] = ',';
+        out[len++] = *words;
+    }
+    out[len] = 0;
+}
+
+static enum status refuse_word(const struct field_check *c, struct str text, const char *param) {
+    char words[512];
+    list_words(c->f->words, words, sizeof(words));
+    return api_refuse(c->e, 400, param, "invalid_value",
+                      "Invalid '%s': '%.*s' is not supported; supported: %s.", param,
+                      (int)(text.len > 100 ? 100 : text.len), text.ptr, words);
+}
+
 static enum status check_text(const struct field_check *c, struct str text, const char *param) {
     static const char *const codes[] = {"string_below_min_length", "string_above_max_length"};
     const struct api_field *f = c->f;
-    if (f->words && !is_among(text, f->words))
-        return api_refuse(c->e, 400, param, "invalid_value",
-                          "Invalid '%s': '%.*s' is not supported; supported: %s.", param,
-                          (int)(text.len > 100 ? 100 : text.len), text.ptr, f->words);
+    if (f->words && !is_among(text, f->words)) return refuse_word(c, text, param);
     if (f->words || (f->kinds & FIELD_LIST)) return ST_OK;
     return check_count(c, text.len, "the string is", codes, param);
 }

@@ -64,24 +64,25 @@ enum field_use {
 
 /* How a value is stored in the member at `offset`. */
 enum field_store {
-    STORE_NONE,        /* the codec reads it */
-    STORE_BOOL,        /* bool */
-    STORE_NOT_BOOL,    /* bool, negated */
-    STORE_U32,         /* uint32_t */
-    STORE_I32,         /* int32_t */
-    STORE_NEGATED_I32, /* int32_t, negated */
-    STORE_SEED,        /* uint64_t, from any int64_t; -1 means a random seed: nothing is set */
-    STORE_FLOAT,       /* float */
-    STORE_TEXT,        /* struct str, in the document */
-    STORE_MS,          /* int64_t: milliseconds */
-    STORE_MS_US,       /* int64_t: milliseconds as microseconds, at least 1 */
-    STORE_TOP_K,       /* uint32_t; -1 means 0 */
-    STORE_LIMIT,       /* uint32_t; 0 and below mean "no limit": nothing is set */
-    STORE_STOPS,       /* the request's stops */
-    STORE_IDS,         /* the request's stop_tokens */
-    STORE_BIAS,        /* the request's bias */
-    STORE_KWARG,       /* template_kwargs: a variable of the field's name */
-    STORE_KWARGS,      /* template_kwargs: every member of the map */
+    STORE_NONE,             /* the codec reads it */
+    STORE_BOOL,             /* bool */
+    STORE_NOT_BOOL,         /* bool, negated */
+    STORE_U32,              /* uint32_t */
+    STORE_I32,              /* int32_t */
+    STORE_NEGATED_I32,      /* int32_t, negated */
+    STORE_SEED,             /* uint64_t, from any int64_t; -1 means a random seed: nothing is set */
+    STORE_FLOAT,            /* float */
+    STORE_TEXT,             /* struct str, in the document */
+    STORE_MS,               /* int64_t: milliseconds */
+    STORE_MS_US,            /* int64_t: milliseconds as microseconds, at least 1 */
+    STORE_TOP_K,            /* uint32_t; -1 means 0 */
+    STORE_LIMIT,            /* uint32_t; 0 and below mean "no limit": nothing is set */
+    STORE_BUDGET,           /* uint32_t; below 0 means "no limit": nothing is set */
+    STORE_REASONING_FORMAT, /* bool: the format is none */
+    STORE_STOPS,            /* the request's stops */
+    STORE_IDS,              /* the request's stop_tokens */
+    STORE_BIAS,             /* the request's bias */
+    STORE_KWARGS,           /* template_kwargs: every member of the map */
     /* The request's grammar (api/grammar_read.h): */
     STORE_FORMAT,         /* the type of a format: text, json_object or json_schema */
     STORE_SCHEMA,         /* a JSON schema, or a text that holds one */

@@ -112,6 +112,9 @@ static void store_number(const struct api_field *f, const struct json *v, void *
     case STORE_LIMIT:
         if (field_int(v) > 0) *(uint32_t *)at = (uint32_t)field_int(v);
         return;
+    case STORE_BUDGET:
+        if (field_int(v) >= 0) *(uint32_t *)at = (uint32_t)field_int(v);
+        return;
     case STORE_TOP_K:
         *(uint32_t *)at = field_int(v) < 0 ? 0 : (uint32_t)field_int(v);
         return;
@@ -141,6 +144,7 @@ static void store_number(const struct api_field *f, const struct json *v, void *
 /* Whether the value means "not given". */
 static bool is_open(const struct api_field *f, const struct json *v) {
     if (f->store == STORE_LIMIT) return field_int(v) <= 0;
+    if (f->store == STORE_BUDGET) return field_int(v) < 0;
     return f->store == STORE_SEED && field_int(v) == ANY_SEED;
 }
 
@@ -157,6 +161,9 @@ enum status field_store(const struct api_field *f, const struct json *v, void *r
     case STORE_NOT_BOOL:
         *(bool *)at = !json_bool(v, false);
         return ST_OK;
+    case STORE_REASONING_FORMAT:
+        *(bool *)at = str_is(json_str(v), "none");
+        return ST_OK;
     case STORE_TEXT:
         *(struct str *)at = json_str(v);
         return ST_OK;
@@ -166,8 +173,6 @@ enum status field_store(const struct api_field *f, const struct json *v, void *r
         return store_ids(request, v, param, e);
     case STORE_BIAS:
         return store_bias(request, v, param, e);
-    case STORE_KWARG:
-        return api_request_set_kwarg(request, str_of(f->path), json_pin(v));
     case STORE_KWARGS:
         return store_kwargs(request, v, param, e);
     case STORE_FORMAT:

@@ -15,6 +15,7 @@
 #define EP_OLLAMA (EP_OLLAMA_CHAT | EP_OLLAMA_GENERATE)
 #define EP_ANTHROPIC (EP_MESSAGES | EP_COUNT_TOKENS)
 #define EP_TALK (EP_CHAT | EP_TOKENIZE | EP_TEMPLATE) /* OpenAI's messages and tools */
+#define EP_THINK (EP_CHAT | EP_RESPONSES)             /* OpenAI's that have a chat template */
 #define EP_PLAIN (EP_TOKENIZE | EP_DETOKENIZE | EP_TEMPLATE)
 
 /* Kinds. */
@@ -97,7 +98,7 @@ const struct api_field api_fields[] = {
     ROW("messages[].name", EP_TALK, TEXT,
         "The name of the author, to tell authors of the same role apart.", RANGE(0, NAME_MAX)),
     ROW("messages[].tool_calls", EP_TALK, LIST, "The tool calls of an assistant's message.",
-        RANGE(0, API_TOOLS_MAX)),
+        RANGE(0, API_CALLS_MAX)),
     ROW("messages[].tool_calls[]", EP_TALK, MAP, "A tool call."),
     ROW("messages[].tool_calls[].id", EP_TALK, TEXT, "The id of the call.", RANGE(0, ID_MAX)),
     ROW("messages[].tool_calls[].type", EP_TALK, TEXT, "The type of the call.",
@@ -112,6 +113,8 @@ const struct api_field api_fields[] = {
         "The id of the call whose result this message is.", RANGE(0, ID_MAX)),
     ROW("messages[].reasoning_content", EP_TALK, TEXT,
         "The reasoning of an assistant's message; the chat template may use it."),
+    ROW("messages[].reasoning", EP_TALK, TEXT,
+        "Another name of `reasoning_content`, used by vLLM."),
     ROW("messages[].refusal", EP_TALK, TEXT, "A refusal of an earlier answer.", IGNORED),
     ROW("messages[].audio", EP_TALK, MAP,
         "the models served here read and write text only.", REFUSED),
@@ -125,8 +128,9 @@ const struct api_field api_fields[] = {
         "Continue the last message instead of beginning a new one.",
         STORE(BOOL, continue_final), ELSE("false")),
     ROW("reasoning_effort", EP_CHAT, TEXT,
-        "How much the model reasons, if its chat template has a variable of this name.",
-        STORE(KWARG, template_kwargs), WORDS("none minimal low medium high xhigh max")),
+        "How much the model reasons, if its chat template has a variable of this name. none also "
+        "sets the template's variable `enable_thinking` to false.",
+        WORDS("none minimal low medium high xhigh max")),
 
     /* --- tools as OpenAI's chat writes them --- */
     ROW("tools", EP_TALK, LIST, "The functions that the model may call.", RANGE(0, API_TOOLS_MAX)),
@@ -137,8 +141,9 @@ const struct api_field api_fields[] = {
     ROW("tools[].function.description", EP_TALK, TEXT, "What it does."),
     ROW("tools[].function.parameters", EP_TALK, MAP, "A JSON schema of its arguments."),
     ROW("tools[].function.strict", EP_TALK, BOOL,
-        "Enforce the schema; this server does not: arguments are sent as the model writes them.",
-        IGNORED),
+        "Enforce the schema in every call of this tool; a schema that cannot be enforced exactly "
+        "is refused. If false, only a forced call follows the schema, as far as possible; the "
+        "header `x-jitney-warning` names a schema that is not enforced."),
     ROW("tool_choice", EP_CHAT, TEXT | MAP,
         "Whether the model may (auto), must not (none) or must (required) call a function, or the "
         "function that it must call.",
@@ -148,7 +153,8 @@ const struct api_field api_fields[] = {
     ROW("tool_choice.function", EP_CHAT, MAP, "The named tool.", REQUIRED),
     ROW("tool_choice.function.name", EP_CHAT, TEXT, "Its name.", REQUIRED, RANGE(1, NAME_MAX)),
     ROW("parallel_tool_calls", EP_CHAT | EP_RESPONSES, BOOL,
-        "Whether one answer may have several tool calls.",
+        "Whether one answer may have several tool calls. An answer that `tool_choice` forces to be "
+        "a call has one call, unless the request sets this field to true.",
         STORE(NOT_BOOL, one_tool_call), ELSE("true")),
 
     /* --- texts --- */
@@ -292,9 +298,41 @@ const struct api_field api_fields[] = {
         "How a full context is shifted; this server ends the answer instead.", IGNORED),
     ROW("sse_ping_interval", EP_OLD, INT | REAL,
         "The interval of pings; the server sets it.", IGNORED),
-    ROW("reasoning_format", EP_OLD, TEXT,
+    ROW("reasoning_format", EP_COMPLETIONS, TEXT,
         "Where the reasoning is returned; here it is part of the text.", WORDS("none"),
         ELSE("\"none\"")),
+
+    /* --- the model's thoughts: docs/tools.md --- */
+    ROW("reasoning_format", EP_CHAT, TEXT,
+        "Where the reasoning is returned: in the text with its marks (none), or in "
+        "`reasoning_content` (auto, deepseek).",
+        STORE(REASONING_FORMAT, thinking.in_text), WORDS("none auto deepseek"),
+        ELSE("\"auto\"")),
+    ROW("include_reasoning", EP_THINK, BOOL,
+        "Return the reasoning. If false, it is generated and counted, but not returned.",
+        STORE(NOT_BOOL, thinking.is_hidden), ELSE("true")),
+    ROW("thinking_token_budget", EP_THINK, INT,
+        "Limit of the tokens of reasoning. At the limit the server writes the closing mark, and "
+        "the model continues with its answer. -1: no limit.",
+        STORE(BUDGET, thinking.budget_tokens), GIVEN(thinking.has_budget), RANGE(-1, TOKENS_MAX),
+        ELSE("-1")),
+    ROW("thinking_budget_tokens", EP_THINK, INT,
+        "Another name of `thinking_token_budget`, used by llama.cpp.",
+        STORE(BUDGET, thinking.budget_tokens), GIVEN(thinking.has_budget), RANGE(-1, TOKENS_MAX),
+        ELSE("-1")),
+    ROW("reasoning", EP_THINK, MAP, "Options of the model's reasoning."),
+    ROW("reasoning.effort", EP_THINK, TEXT,
+        "How much the model reasons, if its chat template has a variable `reasoning_effort`. none "
+        "also sets the template's variable `enable_thinking` to false.",
+        WORDS("none minimal low medium high xhigh max")),
+    ROW("reasoning.max_tokens", EP_THINK, INT,
+        "Another name of `thinking_token_budget`, used by OpenRouter.",
+        STORE(BUDGET, thinking.budget_tokens), GIVEN(thinking.has_budget), RANGE(-1, TOKENS_MAX)),
+    ROW("reasoning.exclude", EP_THINK, BOOL,
+        "The opposite of `include_reasoning`, used by OpenRouter.",
+        STORE(BOOL, thinking.is_hidden), ELSE("false")),
+    ROW("reasoning.summary", EP_RESPONSES, TEXT,
+        "A summary of the reasoning; this server makes none.", IGNORED),
 
     /* --- what the answer must be: docs/grammar.md --- */
     ROW("response_format", EP_OLD, MAP, "The format of the answer."),
@@ -380,11 +418,11 @@ const struct api_field api_fields[] = {
     ROW("n_predict", EP_OLD, ANY, "use `max_tokens`.", REFUSED, .max = -TOKENS_MAX),
     ROW("t_max_predict_ms", EP_OLD, ANY, "use `deadline_ms`.", REFUSED),
     ROW("add_special_tokens", EP_CHAT, ANY, "the chat template sets all special tokens.", REFUSED),
-    ROW("include_reasoning", EP_OPENAI, ANY, "the reasoning is part of the text.", REFUSED,
+    ROW("include_reasoning", EP_COMPLETIONS, ANY, "the reasoning is part of the text.", REFUSED,
         ELSE("true")),
-    ROW("thinking_token_budget", EP_OPENAI, ANY,
+    ROW("thinking_token_budget", EP_COMPLETIONS, ANY,
         "the reasoning has no limit of its own; use `max_tokens`.", REFUSED, .max = -1),
-    ROW("thinking_budget_tokens", EP_OPENAI, ANY,
+    ROW("thinking_budget_tokens", EP_COMPLETIONS, ANY,
         "the reasoning has no limit of its own; use `max_tokens`.", REFUSED, .max = -1),
     ROW("return_tokens_as_token_ids", EP_OPENAI, ANY, "use `return_token_ids`.", REFUSED),
     ROW("return_tokens", EP_OLD, ANY, "use `return_token_ids`.", REFUSED),
@@ -417,7 +455,8 @@ const struct api_field api_fields[] = {
     /* --- /v1/responses --- */
     ROW("input", EP_RESPONSES, TEXT | LIST, "A text, or the items of a conversation.", REQUIRED,
         RANGE(1, API_MESSAGES_MAX)),
-    ROW("input[]", EP_RESPONSES, MAP, "An item: a message, a function_call or its output."),
+    ROW("input[]", EP_RESPONSES, MAP,
+        "An item: a message, a function_call, its output, or reasoning."),
     ROW("input[].type", EP_RESPONSES, TEXT, "The type of the item.", ELSE("\"message\"")),
     ROW("input[].role", EP_RESPONSES, TEXT,
         "The author of the message; developer counts as system.",
@@ -426,9 +465,15 @@ const struct api_field api_fields[] = {
         "The text of the message, whole or as a list of parts."),
     ROW("input[].content[]", EP_RESPONSES, MAP, "A part of the content."),
     ROW("input[].content[].type", EP_RESPONSES, TEXT,
-        "The type of the part: input_text, output_text or refusal.", REQUIRED),
+        "The type of the part: input_text, output_text or refusal; in a reasoning item: "
+        "reasoning_text.",
+        REQUIRED),
     ROW("input[].content[].text", EP_RESPONSES, TEXT, "Its text."),
     ROW("input[].content[].refusal", EP_RESPONSES, TEXT, "The text of a refusal part."),
+    ROW("input[].summary", EP_RESPONSES, LIST,
+        "The summary of a reasoning item. It is read if the item has no content."),
+    ROW("input[].summary[]", EP_RESPONSES, MAP, "A part of the summary."),
+    ROW("input[].summary[].text", EP_RESPONSES, TEXT, "Its text."),
     ROW("input[].call_id", EP_RESPONSES, TEXT, "The id of the call.", RANGE(1, ID_MAX)),
     ROW("input[].name", EP_RESPONSES, TEXT, "The function's name.", RANGE(1, NAME_MAX)),
     ROW("input[].arguments", EP_RESPONSES, TEXT, "The arguments: a string that holds JSON."),
@@ -446,8 +491,9 @@ const struct api_field api_fields[] = {
     ROW("tools[].description", EP_RESPONSES, TEXT, "What it does."),
     ROW("tools[].parameters", EP_RESPONSES, MAP, "A JSON schema of its arguments."),
     ROW("tools[].strict", EP_RESPONSES, BOOL,
-        "Enforce the schema; this server does not: arguments are sent as the model writes them.",
-        IGNORED),
+        "Enforce the schema in every call of this tool; a schema that cannot be enforced exactly "
+        "is refused. If false, only a forced call follows the schema, as far as possible; the "
+        "header `x-jitney-warning` names a schema that is not enforced."),
     ROW("tool_choice", EP_RESPONSES, TEXT | MAP,
         "Whether the model may (auto), must not (none) or must (required) call a function, or the "
         "function that it must call.",
@@ -469,12 +515,6 @@ const struct api_field api_fields[] = {
     ROW("text.verbosity", EP_RESPONSES, TEXT,
         "How long answers are; the models served here have no such setting.", IGNORED,
         WORDS("low medium high")),
-    ROW("reasoning", EP_RESPONSES, MAP, "Options of the model's reasoning."),
-    ROW("reasoning.effort", EP_RESPONSES, TEXT,
-        "How much the model reasons, if its chat template has a variable `reasoning_effort`.",
-        WORDS("none minimal low medium high xhigh max")),
-    ROW("reasoning.summary", EP_RESPONSES, TEXT,
-        "A summary of the reasoning; this server makes none.", IGNORED),
     ROW("include", EP_RESPONSES, LIST, "Further output to include.", RANGE(0, 16)),
     ROW("include[]", EP_RESPONSES, TEXT,
         "The log-probabilities of the answer; encrypted reasoning is accepted, but there is none.",
@@ -521,7 +561,8 @@ const struct api_field api_fields[] = {
         REQUIRED),
     ROW("messages[].content[].content[].text", EP_ANTHROPIC, TEXT, "The text of a text block."),
     ROW("messages[].content[].is_error", EP_ANTHROPIC, BOOL,
-        "Whether the tool failed; the text of the result says it to the model.", IGNORED),
+        "Whether the tool failed. If true, the content must not be empty, because it tells the "
+        "model what went wrong."),
     ROW("system", EP_ANTHROPIC, TEXT | LIST, "The system prompt."),
     ROW("system[]", EP_ANTHROPIC, MAP, "A content block."),
     ROW("system[].type", EP_ANTHROPIC, TEXT,
@@ -536,6 +577,10 @@ const struct api_field api_fields[] = {
         "The type; only tools that the client runs are supported.", WORDS("custom"),
         ELSE("\"custom\"")),
     ROW("tools[].input_schema", EP_ANTHROPIC, MAP, "A JSON schema of its arguments."),
+    ROW("tools[].strict", EP_ANTHROPIC, BOOL,
+        "Enforce the schema in every call of this tool; a schema that cannot be enforced exactly "
+        "is refused. If false, only a forced call follows the schema, as far as possible; the "
+        "header `x-jitney-warning` names a schema that is not enforced."),
     ROW("tool_choice", EP_ANTHROPIC, MAP, "Whether the model may or must call a tool."),
     ROW("tool_choice.type", EP_ANTHROPIC, TEXT,
         "auto: may call; any: must call one; tool: must call `name`; none: must not.", REQUIRED,
@@ -543,17 +588,21 @@ const struct api_field api_fields[] = {
     ROW("tool_choice.name", EP_ANTHROPIC, TEXT, "The tool that must be called.",
         RANGE(1, NAME_MAX)),
     ROW("tool_choice.disable_parallel_tool_use", EP_ANTHROPIC, BOOL,
-        "Whether one answer has at most one tool call.",
+        "Whether one answer has at most one tool call. A call that `tool_choice` demands is the "
+        "only one unless this is set to false.",
         STORE(BOOL, one_tool_call), ELSE("false")),
     ROW("metadata", EP_MESSAGES, MAP, "Notes of the client; the server does not use them."),
     ROW("metadata.user_id", EP_MESSAGES, TEXT, "The end user, for the logs.",
         STORE(TEXT, user), RANGE(0, ID_MAX)),
     ROW("thinking", EP_ANTHROPIC, MAP, "Options of the model's reasoning."),
     ROW("thinking.type", EP_ANTHROPIC, TEXT,
-        "Whether the model reasons, if its chat template has a variable `enable_thinking`.",
+        "Whether the model reasons, if its chat template has a variable `enable_thinking`. If this "
+        "is disabled, or `thinking` is not given, reasoning is not returned.",
         REQUIRED, WORDS("enabled disabled adaptive between_tools")),
     ROW("thinking.budget_tokens", EP_ANTHROPIC, INT,
-        "A limit for the reasoning; it has none of its own here.", IGNORED, RANGE(0, TOKENS_MAX)),
+        "Limit of the tokens of reasoning. At the limit the server writes the closing mark, and "
+        "the model continues with its answer.",
+        STORE(BUDGET, thinking.budget_tokens), GIVEN(thinking.has_budget), RANGE(0, TOKENS_MAX)),
     ROW("output_config", EP_ANTHROPIC, MAP, "The format of the answer."),
     ROW("output_config.format", EP_MESSAGES, MAP, "JSON that satisfies a schema."),
     ROW("output_config.format.type", EP_MESSAGES, TEXT, "The type of the format.", REQUIRED,
@@ -571,6 +620,8 @@ const struct api_field api_fields[] = {
         "there are no containers; tools run on the client.", REFUSED),
     ROW("mcp_servers", EP_ANTHROPIC, ANY,
         "the server does not connect to other services.", REFUSED),
+    ROW("thread", EP_ANTHROPIC, ANY,
+        "conversations are not stored; send all messages, without it.", REFUSED),
     ROW("context_management", EP_ANTHROPIC, MAP,
         "How a long conversation is shortened; this server refuses one that is too long.", IGNORED),
     ROW("cache_control", EP_ANTHROPIC, MAP,
@@ -593,7 +644,7 @@ const struct api_field api_fields[] = {
     ROW("messages[].tool_call_id", EP_OLLAMA_CHAT, TEXT,
         "The id of the call whose result this message is.", RANGE(0, ID_MAX)),
     ROW("messages[].tool_calls", EP_OLLAMA_CHAT, LIST,
-        "The tool calls of an assistant's message.", RANGE(0, API_TOOLS_MAX)),
+        "The tool calls of an assistant's message.", RANGE(0, API_CALLS_MAX)),
     ROW("messages[].tool_calls[]", EP_OLLAMA_CHAT, MAP, "A tool call."),
     ROW("messages[].tool_calls[].id", EP_OLLAMA_CHAT, TEXT, "The id of the call.",
         RANGE(0, ID_MAX)),
@@ -625,7 +676,8 @@ const struct api_field api_fields[] = {
         STORE(JSON_OR_SCHEMA, grammar)),
     ROW("think", EP_OLLAMA, BOOL | TEXT,
         "Whether the model reasons, or how much, if its chat template has a variable "
-        "`enable_thinking`.",
+        "`enable_thinking`. If false and the model reasons anyway, the reasoning is part of the "
+        "text.",
         WORDS("low medium high max")),
     ROW("logprobs", EP_OLLAMA, ANY, "use /v1/chat/completions, which supports it.", REFUSED),
     ROW("top_logprobs", EP_OLLAMA, ANY, "use /v1/chat/completions, which supports it.", REFUSED),

@@ -108,10 +108,5 @@ static enum status refuse_no_schema(const struct api_grammar *g, struct api_erro
 
 enum status grammar_check(const struct api_request *r, struct api_error *e) {
     if (r->grammar.needs_schema) return refuse_no_schema(&r->grammar, e);
-    if (!r->grammar.is_given || !r->tools || r->tool_choice == TOOLS_NONE) return ST_OK;
-    return api_refuse(e, 400, r->grammar.field, "unsupported_parameter",
-                      "'%s' says what the answer must be, and 'tools' lets the model call a "
-                      "function instead; this server does not support both in one request. Leave "
-                      "one out, or set 'tool_choice' to \"none\".",
-                      r->grammar.field);
+    return ST_OK;
 }

@@ -20,8 +20,10 @@ static void add_tokens(struct answer_item *item, const struct api_event *ev) {
 /* Whether the event belongs to the item; the first event begins it. */
 static bool takes(const struct answer_item *item, bool has_item, const struct api_event *ev) {
     switch (ev->kind) {
+    case EVENT_THOUGHT:
+        return !has_item || item->kind == ITEM_THOUGHT || ev->text.len == 0;
     case EVENT_TEXT:
-        return !has_item || !item->is_call || ev->text.len == 0;
+        return !has_item || item->kind == ITEM_TEXT || ev->text.len == 0;
     case EVENT_TOOL:
         return !has_item;
     default:
@@ -41,7 +43,8 @@ static bool is_object(struct str args, struct buf *text) {
 
 /* The call is given as text if its arguments have no other form. */
 static void check_call(struct answer_items *it, struct answer_item *item) {
-    if (!item->is_call || it->form == ARGS_AS_TEXT || is_object(item->text, &it->text)) return;
+    if (item->kind != ITEM_CALL || it->form == ARGS_AS_TEXT || is_object(item->text, &it->text))
+        return;
     struct buf args = it->text;
     buf_init(&it->text, ITEM_BYTES_MAX);
     buf_put_str(&it->text, item->name);
@@ -49,7 +52,7 @@ static void check_call(struct answer_items *it, struct answer_item *item) {
     buf_put_str(&it->text, buf_str(&args));
     if (buf_status(&args) != ST_OK) it->text.status = buf_status(&args);
     buf_deinit(&args);
-    item->is_call = false;
+    item->kind = ITEM_TEXT;
     item->text = buf_str(&it->text);
 }
 
@@ -63,10 +66,12 @@ bool answer_items_next(struct answer_items *it, struct answer_item *item) {
         if (ev.choice != 0 || ev.kind == EVENT_FINISH) continue;
         if (!takes(item, has_item, &ev)) break;
         if (ev.kind == EVENT_TOOL) {
-            item->is_call = has_item = true;
+            item->kind = ITEM_CALL;
+            has_item = true;
             item->call = ev.tool;
             item->name = ev.text;
         } else if (ev.text.len) {
+            if (!has_item && ev.kind == EVENT_THOUGHT) item->kind = ITEM_THOUGHT;
             has_item = true;
             buf_put_str(&it->text, ev.text);
         }

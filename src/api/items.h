@@ -1,4 +1,4 @@
-/* api/items.h - an answer's first choice as a list of items: runs of text and tool calls.
+/* api/items.h - an answer's first choice as a list of items: thoughts, texts and tool calls.
  *
  * For wire formats that number the parts of an answer (OpenAI's responses, Anthropic's messages)
  * or write calls whole (Ollama). The items are built from the event log each time.
@@ -15,12 +15,14 @@
 #include "base/buf.h"
 #include "base/str.h"
 
+enum item_kind { ITEM_TEXT, ITEM_THOUGHT, ITEM_CALL };
+
 struct answer_item {
-    bool is_call;
+    enum item_kind kind;
     uint32_t idx;                      /* among the items */
     uint32_t call;                     /* of a call: its number */
     struct str name;                   /* of a call */
-    struct str text;                   /* the run of text, or the call's arguments */
+    struct str text;                   /* the text or thought, or the call's arguments */
     uint32_t first_token, token_count; /* the answer's tokens that it carries */
 };
 

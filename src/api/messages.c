@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "api/call_ids.h"
 #include "api/fields.h"
 #include "base/check.h"
 #include "base/json.h"
@@ -117,8 +118,17 @@ enum status message_list_finish(struct message_list *l, struct api_request *r) {
 
 struct reader {
     struct message_list *list;
+    struct call_ids *ids;
     struct api_error *e;
+    bool may_be_part;
     size_t message;
+    const char *before; /* the role of the message before; NULL: none */
+};
+
+static const struct call_words words = {
+    .call_param = "messages[%u].tool_calls[%u].id",
+    .call = "the assistant's message with the call",
+    .result = "a message of the role tool with this tool_call_id",
 };
 
 static enum status refuse_part(const struct reader *g, struct str type, size_t part) {
@@ -155,12 +165,17 @@ static enum status put_parts(const struct reader *g, const struct json *parts) {
     return ST_OK;
 }
 
-static void put_calls(const struct reader *g, const struct json *calls) {
+static enum status put_calls(const struct reader *g, const struct json *calls) {
     for (size_t i = 0; i < json_count(calls); i++) {
         const struct json *call = json_at(calls, i), *function = json_get(call, "function");
-        message_put_call(g->list, json_str(json_get(call, "id")),
-                         json_str(json_get(function, "name")), json_get(function, "arguments"));
+        const struct call_place place = {.id = json_str(json_get(call, "id")),
+                                         .name = json_str(json_get(function, "name")),
+                                         .message = (uint32_t)g->message,
+                                         .part = (uint32_t)i};
+        TRY(call_ids_add(g->ids, &place));
+        message_put_call(g->list, place.id, place.name, json_get(function, "arguments"));
     }
+    return ST_OK;
 }
 
 static const char *role_of(struct str role) {
@@ -176,14 +191,49 @@ static const char *role_of(struct str role) {
 }
 
 static void put_members(const struct reader *g, const struct json *message) {
-    static const char *const members[] = {"name", "tool_call_id", "reasoning_content"};
+    static const char *const members[] = {"name", "reasoning_content"};
     for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
         const struct json *v = json_get(message, members[i]);
         if (json_kind(v) == JS_TEXT) message_put_member(g->list, members[i], json_str(v));
     }
+    const struct json *thought = json_get(message, "reasoning");
+    if (json_kind(thought) != JS_TEXT) return;
+    if (json_kind(json_get(message, "reasoning_content")) == JS_TEXT) return;
+    message_put_member(g->list, "reasoning_content", json_str(thought));
 }
 
-static enum status put_message(const struct reader *g, const struct json *message) {
+/* A tool's message gets the id and the name that only its call has: some templates need them.
+ * Messages of the role function, which is older than ids, may be without a call. */
+static enum status put_result_members(const struct reader *g, const struct json *message) {
+    struct str id = json_str(json_get(message, "tool_call_id"));
+    struct str name = json_str(json_get(message, "name"));
+    const struct call_entry *call = call_ids_take(g->ids, id, name);
+    const bool needs_call = !g->may_be_part && str_is(json_str(json_get(message, "role")), "tool");
+    if (!call && needs_call) {
+        char param[API_PARAM_BYTES];
+        snprintf(param, sizeof(param), "messages[%zu].tool_call_id", g->message);
+        return call_ids_refuse(g->ids, id, param, g->e);
+    }
+    if (call && !id.len) id = call->place.id;
+    if (call && !name.len) name = call->place.name;
+    if (name.len) message_put_member(g->list, "name", name);
+    if (id.len) message_put_member(g->list, "tool_call_id", id);
+    return ST_OK;
+}
+
+/* A message that ends a run of results, or of calls: every call must have its result. Calls with
+ * which the conversation ends are accepted. */
+static enum status begin_turn(const struct reader *g, const char *role) {
+    const bool is_tool = str_is(str_of(role), "tool");
+    const bool continues =
+        str_is(str_of(role), "assistant") && g->before && str_is(str_of(g->before), "assistant");
+    if (is_tool || continues) return ST_OK;
+    if (!g->may_be_part) TRY(call_ids_check_results(g->ids, g->e));
+    call_ids_begin_turn(g->ids);
+    return ST_OK;
+}
+
+static enum status put_message(struct reader *g, const struct json *message) {
     const struct json *content = json_get(message, "content");
     const struct json *calls = json_get(message, "tool_calls");
     const char *role = role_of(json_str(json_get(message, "role")));
@@ -191,27 +241,40 @@ static enum status put_message(const struct reader *g, const struct json *messag
     bool has_content = json_kind(content) == JS_TEXT || json_kind(content) == JS_LIST;
     if (!has_content && !is_assistant)
         return api_refuse_missing(g->e, "messages[%zu].content", g->message);
+    TRY(begin_turn(g, role));
+    g->before = role;
     message_begin(g->list, role);
-    put_members(g, message);
+    if (str_is(str_of(role), "tool"))
+        TRY(put_result_members(g, message));
+    else
+        put_members(g, message);
     if (json_kind(content) == JS_LIST)
         TRY(put_parts(g, content));
     else if (has_content)
         message_put_content(g->list, content);
-    if (is_assistant) put_calls(g, calls);
+    if (is_assistant) TRY(put_calls(g, calls));
     message_end(g->list);
     return ST_OK;
 }
 
-enum status messages_read_openai(const struct json *messages, struct api_request *r,
-                                 struct api_error *e) {
+static enum status put_messages(struct reader *g, const struct json *messages) {
+    for (; g->message < json_count(messages); g->message++)
+        TRY(put_message(g, json_at(messages, g->message)));
+    const bool ends_with_result = g->before && str_is(str_of(g->before), "tool");
+    const bool must_be_whole = ends_with_result && !g->may_be_part;
+    return must_be_whole ? call_ids_check_results(g->ids, g->e) : ST_OK;
+}
+
+enum status messages_read_openai(const struct json *messages, bool may_be_part,
+                                 struct api_request *r, struct api_error *e) {
     struct message_list list;
-    enum status st = ST_OK;
+    struct call_ids ids;
+    struct reader g = {.list = &list, .ids = &ids, .e = e, .may_be_part = may_be_part};
     message_list_init(&list);
-    for (size_t i = 0; i < json_count(messages) && st == ST_OK; i++) {
-        const struct reader g = {.list = &list, .e = e, .message = i};
-        st = put_message(&g, json_at(messages, i));
-    }
+    call_ids_init(&ids, &words);
+    enum status st = put_messages(&g, messages);
     if (st == ST_OK) st = message_list_finish(&list, r);
     message_list_deinit(&list);
+    call_ids_deinit(&ids);
     return st;
 }

@@ -61,8 +61,10 @@ void message_end(struct message_list *l); /* a message without content gets an e
 /* ST_FULL: a content is over API_MADE_BYTES_MAX; ST_NOMEM. */
 enum status message_list_finish(struct message_list *l, struct api_request *r);
 
-/* Read OpenAI's `messages`, which the table of fields has checked. */
-enum status messages_read_openai(const struct json *messages, struct api_request *r,
-                                 struct api_error *e);
+/* Read OpenAI's `messages`, which the table of fields has checked. ST_BAD: among others, a
+ * result without its call or a call without its result. `may_be_part`: these two are accepted,
+ * because the messages may be a part of a conversation. */
+enum status messages_read_openai(const struct json *messages, bool may_be_part,
+                                 struct api_request *r, struct api_error *e);
 
 #endif

@@ -127,6 +127,7 @@ void ollama_show_put(const struct ollama_model *m, struct buf *out) {
     buf_put_text(out, ",\"capabilities\":[");
     buf_put_text(out, m->is_embedder ? "\"embedding\"" : "\"completion\"");
     if (m->has_tools) buf_put_text(out, ",\"tools\"");
+    if (m->has_thoughts) buf_put_text(out, ",\"thinking\"");
     buf_put_text(out, "],\"modified_at\":");
     ollama_time_put(m->modified_s, out);
     buf_put_char(out, '}');

@@ -30,7 +30,7 @@ struct ollama_model {
     struct str chat_template; /* its source */
     uint64_t parameter_count;
     uint32_t ctx_tokens, dims;
-    bool has_tools, is_embedder;
+    bool has_tools, has_thoughts, is_embedder;
 };
 
 void ollama_version_put(const char *version, struct buf *out); /* /api/version */

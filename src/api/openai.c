@@ -12,6 +12,7 @@ enum { TOKEN_BYTES_MAX = 1 << 16 };
 
 enum status openai_check(const struct json *body, struct api_request *r, struct api_error *e) {
     r->sample.top_logprobs = r->top_logprobs;
+    r->many_tool_calls = json_bool(json_get(body, "parallel_tool_calls"), false);
     if (r->top_logprobs > 0 && !r->logprobs)
         return api_refuse(e, 400, "top_logprobs", NULL,
                           "'top_logprobs' is only possible where 'logprobs' is true.");
@@ -27,6 +28,14 @@ enum status openai_check(const struct json *body, struct api_request *r, struct 
                           "'continue_final_message' and 'add_generation_prompt' exclude each "
                           "other.");
     return ST_OK;
+}
+
+enum status openai_read_effort(const struct json *effort, struct api_request *r) {
+    if (json_kind(effort) != JS_TEXT) return ST_OK;
+    TRY(api_request_set_kwarg(r, STR("reasoning_effort"), json_pin(effort)));
+    bool is_off = str_is(json_str(effort), "none");
+    if (!is_off || json_get(r->template_kwargs, "enable_thinking")) return ST_OK;
+    return api_request_set_kwarg(r, STR("enable_thinking"), json_bool_create(false));
 }
 
 /* --- answers ---------------------------------------------------------------------------- */
@@ -98,8 +107,9 @@ void openai_put_usage(const struct answer *a, struct buf *out) {
     open_usage(a->prompt_tokens, answer_completion_tokens(a), out);
     PUT(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
     buf_put_uint(out, a->cached_tokens);
-    PUT(out, ",\"audio_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":0,"
-             "\"audio_tokens\":0,\"accepted_prediction_tokens\":0,"
+    PUT(out, ",\"audio_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":");
+    buf_put_uint(out, answer_thought_tokens(a));
+    PUT(out, ",\"audio_tokens\":0,\"accepted_prediction_tokens\":0,"
              "\"rejected_prediction_tokens\":0}}");
 }
 

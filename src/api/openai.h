@@ -22,6 +22,10 @@ struct json;
 /* Check conditions on two fields together, which the table of fields cannot. */
 enum status openai_check(const struct json *body, struct api_request *r, struct api_error *e);
 
+/* Set the template's variable reasoning_effort. `effort`: a text that was checked, or NULL: nothing
+ * is set. "none" also sets enable_thinking to false, unless the request sets that variable. */
+enum status openai_read_effort(const struct json *effort, struct api_request *r);
+
 /* "stop", "length" or "tool_calls", for a choice with `calls` tool calls. */
 const char *openai_finish(enum finish_reason finish, uint32_t calls);
 

@@ -38,7 +38,7 @@ const struct openapi_schema openapi_schemas[] = {
     {"Usage", MAP("'prompt_tokens','completion_tokens','total_tokens'",
         "'prompt_tokens':" INT ",'completion_tokens':" INT ",'total_tokens':" INT
         ",'prompt_tokens_details':" MAP("'cached_tokens'", "'cached_tokens':" INT)
-        ",'completion_tokens_details':" OBJECT)},
+        ",'completion_tokens_details':" MAP("'reasoning_tokens'", "'reasoning_tokens':" INT))},
     {"TopLogprob", MAP("'token','logprob','bytes'", "'token':" TEXT ",'logprob':" REAL
         ",'bytes':{'type':['array','null'],'items':{'type':'integer','minimum':0,'maximum':255}}")},
     {"TokenLogprob", "{'allOf':[" REF("TopLogprob") "," MAP("'top_logprobs'",
@@ -56,7 +56,7 @@ const struct openapi_schema openapi_schemas[] = {
         ",'choices':" LIST(MAP("'index','message','finish_reason','logprobs'",
             "'index':" INT ",'finish_reason':" FINISH ",'logprobs':" REF_OR_NULL("ChatLogprobs")
             ",'message':" MAP("'role','content'", "'role':" CONST("assistant") ",'content':"
-                TEXT_OR_NULL ",'refusal':" TEXT_OR_NULL
+                TEXT_OR_NULL ",'reasoning_content':" TEXT ",'refusal':" TEXT_OR_NULL
                 ",'tool_calls':" LIST(REF("ToolCall")))
             ",'token_ids':" LIST("{'type':'integer'}"))))},
     {"ChatChunk", MAP("'id','object','created','model','choices'",
@@ -66,7 +66,7 @@ const struct openapi_schema openapi_schemas[] = {
             "'index':" INT ",'finish_reason':" FINISH_OR_NULL
             ",'logprobs':" REF_OR_NULL("ChatLogprobs")
             ",'delta':" MAP("", "'role':" CONST("assistant") ",'content':" TEXT_OR_NULL
-                ",'tool_calls':" LIST(REF("ToolCallPiece"))))))},
+                ",'reasoning_content':" TEXT ",'tool_calls':" LIST(REF("ToolCallPiece"))))))},
     {"TextLogprobs", MAP("'tokens','token_logprobs','top_logprobs','text_offset'",
         "'tokens':" LIST(TEXT) ",'token_logprobs':" LIST("{'type':['number','null']}")
         ",'top_logprobs':{'type':['array','null'],'items':{'type':['object','null']}}"
@@ -90,10 +90,13 @@ const struct openapi_schema openapi_schemas[] = {
         ",'input_tokens_details':" MAP("'cached_tokens'", "'cached_tokens':" INT)
         ",'output_tokens_details':" MAP("'reasoning_tokens'", "'reasoning_tokens':" INT))},
     {"ResponseItem", MAP("'type','id','status'", "'id':" TEXT ",'type':"
-        "{'enum':['message','function_call']},'status':{'enum':['in_progress','completed',"
-        "'incomplete']},'role':" CONST("assistant")
-        ",'content':" LIST(MAP("'type','text','annotations'", "'type':" CONST("output_text")
-            ",'text':" TEXT ",'annotations':" LIST(OBJECT) ",'logprobs':" LIST(OBJECT)))
+        "{'enum':['reasoning','message','function_call']},'status':{'enum':['in_progress',"
+        "'completed','incomplete']},'role':" CONST("assistant")
+        ",'summary':" LIST(OBJECT)
+        ",'content':" LIST("{'oneOf':["
+            MAP("'type','text','annotations'", "'type':" CONST("output_text")
+            ",'text':" TEXT ",'annotations':" LIST(OBJECT) ",'logprobs':" LIST(OBJECT)) ","
+            MAP("'type','text'", "'type':" CONST("reasoning_text") ",'text':" TEXT) "]}")
         ",'call_id':" TEXT ",'name':" TEXT ",'arguments':" TEXT)},
     {"Response", MAP("'id','object','created_at','status','model','output','error',"
         "'incomplete_details','usage','tools','tool_choice','parallel_tool_calls'",
@@ -108,10 +111,13 @@ const struct openapi_schema openapi_schemas[] = {
 
     /* --- Anthropic --- */
     {"AnthropicError", MAP("'type','error'", "'type':" CONST("error")
-        ",'error':" MAP("'type','message'", "'type':" TEXT ",'message':" TEXT)
+        ",'error':" MAP("'type','message'", "'type':" TEXT ",'message':" TEXT
+            ",'details':{'type':'object'}")
         ",'request_id':" TEXT_OR_NULL)},
     {"ContentBlock", "{'oneOf':["
         MAP("'type','text'", "'type':" CONST("text") ",'text':" TEXT) ","
+        MAP("'type','thinking','signature'", "'type':" CONST("thinking") ",'thinking':" TEXT
+            ",'signature':" TEXT) ","
         MAP("'type','id','name','input'", "'type':" CONST("tool_use") ",'id':" TEXT ",'name':"
             TEXT ",'input':" OBJECT) "]}"},
     {"MessageUsage", MAP("'input_tokens','output_tokens'", "'input_tokens':" INT
@@ -134,11 +140,12 @@ const struct openapi_schema openapi_schemas[] = {
         "'model':" TEXT ",'created_at':{'type':'string','format':'date-time'},'done':" BOOL
         ",'done_reason':" TEXT "," DURATIONS
         ",'message':" MAP("'role','content'", "'role':" CONST("assistant") ",'content':" TEXT
+            ",'thinking':" TEXT
             ",'tool_calls':" LIST(MAP("'function'", "'function':" MAP("'name','arguments'",
                 "'name':" TEXT ",'arguments':" OBJECT)))))},
     {"OllamaGenerate", MAP("'model','created_at','response','done'",
         "'model':" TEXT ",'created_at':{'type':'string','format':'date-time'},'done':" BOOL
-        ",'response':" TEXT ",'done_reason':" TEXT "," DURATIONS)},
+        ",'response':" TEXT ",'thinking':" TEXT ",'done_reason':" TEXT "," DURATIONS)},
     {"OllamaModel", MAP("'name','model','modified_at','size','digest','details'",
         "'name':" TEXT ",'model':" TEXT ",'modified_at':" TEXT ",'size':" INT ",'digest':" TEXT
         ",'details':" OBJECT)},

@@ -126,6 +126,7 @@ void api_request_deinit(struct api_request *r) {
     mem_free(r->texts);
     mem_free(r->bias);
     json_destroy(r->tools);
+    mem_free(r->tool_facts);
     json_destroy(r->doc);
     *r = (struct api_request){0};
 }

@@ -31,7 +31,8 @@ enum {
     API_PROMPTS_MAX = 128, /* texts in one completions request; times n at most API_CHOICES_MAX */
     API_CHOICES_MAX = 128,
     API_MESSAGES_MAX = 2048,
-    API_TOOLS_MAX = 128,
+    API_TOOLS_MAX = 1024,
+    API_CALLS_MAX = 16384, /* in one message */
     API_INPUTS_MAX = 2048, /* texts in one embeddings request */
     API_PROMPT_TOKENS_MAX = 1 << 20,
     API_TOOLS_BYTES_MAX = 1 << 20,
@@ -45,8 +46,21 @@ struct api_prompt {
     uint32_t count;
 };
 
+struct api_tool {
+    uint32_t idx;   /* in the request's list */
+    bool is_strict; /* its schema is enforced exactly, or the request is refused */
+};
+
 /* TOOLS_REQUIRED means one of several; a single tool that is required is TOOLS_NAMED. */
 enum tool_choice { TOOLS_NONE, TOOLS_AUTO, TOOLS_REQUIRED, TOOLS_NAMED };
+
+/* How the model's thoughts are treated. */
+struct api_thinking {
+    bool in_text;    /* reasoning_format none: thoughts stay part of the text */
+    bool is_hidden;  /* thoughts are generated and counted, but not returned */
+    bool has_budget; /* after budget_tokens tokens of thought the closing mark is written */
+    uint32_t budget_tokens;
+};
 
 /* What the answer must be; api/grammar_read.h. */
 struct api_grammar {
@@ -65,11 +79,15 @@ struct api_request {
     bool is_chat;
     struct json *messages;        /* a list; NULL unless is_chat */
     struct json *tools;           /* those that the model may call; NULL: none */
+    struct api_tool *tool_facts;  /* [tools] owned */
+    const char *schema_key;       /* where a tool of the body has its schema, for errors */
     struct json *template_kwargs; /* further variables of the template, a map; NULL: none */
     bool no_generation_prompt, continue_final;
     enum tool_choice tool_choice;
     struct str tool_name; /* TOOLS_NAMED */
     bool one_tool_call;   /* parallel_tool_calls: false */
+    bool many_tool_calls; /* the request says parallel_tool_calls: true */
+    struct api_thinking thinking;
     /* ... or texts. */
     struct api_prompt *prompts; /* owned */
     uint32_t prompt_count;

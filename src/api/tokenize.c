@@ -28,7 +28,7 @@ static enum status read_conversation(const struct json *body, struct tokenize_re
                                      struct api_error *e) {
     TRY(openai_check(body, &r->text, e));
     TRY(tools_read_openai(json_get(body, "tools"), NULL, &r->text, e));
-    return messages_read_openai(json_get(body, "messages"), &r->text, e);
+    return messages_read_openai(json_get(body, "messages"), true, &r->text, e);
 }
 
 enum status tokenize_request_read(struct json *body, struct tokenize_request *r,

@@ -3,28 +3,34 @@
 
 #include "api/tools.h"
 
-extern const struct tool_form tool_form_hermes, tool_form_llama3, tool_form_mistral, tool_form_json;
+extern const struct tool_form tool_form_deepseek, tool_form_gemma, tool_form_glm4,
+    tool_form_granite, tool_form_hermes, tool_form_json, tool_form_kimi, tool_form_llama3,
+    tool_form_mistral, tool_form_phi4, tool_form_pythonic, tool_form_qwen3_coder;
 
 /* A template gets the first form whose sign it contains; the least specific sign comes last. */
-const struct tool_form *const tool_forms[] = {&tool_form_hermes, &tool_form_mistral,
-                                              &tool_form_llama3, &tool_form_json, NULL};
+const struct tool_form *const tool_forms[] = {
+    &tool_form_qwen3_coder,
+    &tool_form_glm4,
+    &tool_form_kimi,
+    &tool_form_deepseek,
+    &tool_form_phi4,
+    &tool_form_granite,
+    &tool_form_pythonic,
+    &tool_form_gemma,
+    &tool_form_hermes,
+    &tool_form_mistral,
+    &tool_form_llama3,
+    &tool_form_json,
+    NULL,
+};
 
 /* Signs of templates whose calls no form reads: tags or programs in place of JSON, or channels.
  * Some of these templates also contain the sign of a form. */
 static const char *const foreign_signs[] = {
-    "<function=",                   /* Qwen3-Coder */
-    "<arg_key>",                    /* GLM */
-    "<|tool_calls_section_begin|>", /* Kimi */
-    "tool\u2581calls\u2581begin",   /* DeepSeek, earlier and later versions */
-    "\uff5cDSML\uff5c",
-    "<|channel|>",           /* gpt-oss */
-    "<invoke name=",         /* MiniMax */
-    "<start_function_call>", /* Gemma */
-    "<|tool_call_start|>",   /* LFM */
-    "<|START_ACTION|>",      /* Command */
-    "<seed:tool_call>",
-    "<function_calls>",
-    "<TOOLCALL>",
+    "\uff5cDSML\uff5c", /* DeepSeek from V3.2 on */
+    "<|channel|>",      /* gpt-oss */
+    "<invoke name=",    /* MiniMax */
+    "<|START_ACTION|>", /* Command */
     NULL,
 };
 
@@ -52,6 +58,10 @@ static bool has_sign(struct str chat_template, const char *const *signs) {
 
 const struct tool_form *tool_form_of_template(struct str chat_template) {
     if (has_sign(chat_template, foreign_signs)) return NULL;
+    /* Qwen3-Coder's tag without its parameters: other models write JSON in it. */
+    if (tool_template_has(chat_template, STR("<function=")) &&
+        !tool_template_has(chat_template, STR("<parameter=")))
+        return NULL;
     for (size_t i = 0; tool_forms[i]; i++)
         if (has_sign(chat_template, tool_forms[i]->signs)) return tool_forms[i];
     return NULL;

@@ -81,13 +81,19 @@ static bool step(struct tool_parser *p, char c) {
 static const char *const none[] = {NULL};
 static const char *const signs[] = {"tools", NULL};
 
-static const struct tool_opening openings[] = {{NULL, "{\"name\": \"", "\", \"arguments\": {"}};
+static const struct tool_shape shapes[] = {{.begin = "",
+                                            .before_name = "{\"name\": \"",
+                                            .after_name = "\", \"arguments\": ",
+                                            .after_args = "}",
+                                            .between = "\n",
+                                            .end = ""}};
 
 const struct tool_form tool_form_json = {
     .name = "json",
     .signs = signs,
     .specials = none,
-    .openings = openings,
+    .openings = none,
+    .shapes = shapes,
     .opener = 0,
     .step = step,
 };

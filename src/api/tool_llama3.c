@@ -40,13 +40,19 @@ static bool step(struct tool_parser *p, char c) {
 static const char *const marks[] = {"<|python_tag|>", NULL};
 static const char *const signs[] = {"<|python_tag|>", "\"parameters\": dictionary", NULL};
 
-static const struct tool_opening openings[] = {{NULL, "{\"name\": \"", "\", \"parameters\": {"}};
+static const struct tool_shape shapes[] = {{.begin = "",
+                                            .before_name = "{\"name\": \"",
+                                            .after_name = "\", \"parameters\": ",
+                                            .after_args = "}",
+                                            .between = "; ",
+                                            .end = ""}};
 
 const struct tool_form tool_form_llama3 = {
     .name = "llama3",
     .signs = signs,
     .specials = marks,
-    .openings = openings,
+    .openings = marks,
+    .shapes = shapes,
     .opener = '<',
     .step = step,
 };

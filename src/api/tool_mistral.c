@@ -2,15 +2,15 @@
  * objects, or, from 2025 on, name[ARGS]{..} with perhaps [CALL_ID]id before [ARGS].
  *
  *   TEXT --'['--> MARK --> BEFORE --'['--> LIST --'{'--> BODY --'}'--> NEXT --']'--> TEXT
- *                          BEFORE --name--> NAME --'['--> TAG --> BLANK --'{'--> BODY --> TEXT */
+ *                          BEFORE --name--> NAME --> BLANK --'['--> TAG --> BODY --'}'--> TEXT
+ *
+ * A name is whole where '[' or '{' follows it. There is no closing mark: malformed arguments end
+ * with the answer. */
 #include "api/tool_int.h"
 
-enum { MARK = TOOL_TEXT + 1, BEFORE, LIST, BODY, NEXT, NAME, BLANK, TAG_ARGS, TAG_ID, ID };
+enum { MARK = TOOL_TEXT + 1, BEFORE, LIST, BODY, NEXT, NAME, BLANK, TAG, ID };
 
-static bool is_name_char(char c) {
-    bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    return is_letter || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
-}
+static const char *const tags[] = {"[ARGS]", "[CALL_ID]", NULL};
 
 static bool begin_object(struct tool_parser *p) {
     tool_scan_begin(p, false);
@@ -26,7 +26,7 @@ static bool step_before(struct tool_parser *p, char c) {
         return tool_hold(p, c);
     }
     p->scan.name.len = 0;
-    return is_name_char(c) ? tool_enter_state(p, NAME) : tool_give_up(p);
+    return tool_is_name_char(c) ? tool_enter_state(p, NAME) : tool_give_up(p);
 }
 
 static bool step_list(struct tool_parser *p, char c) {
@@ -38,36 +38,37 @@ static bool step_next(struct tool_parser *p, char c) {
     if (tool_is_blank(c) || c == ',') return true;
     if (c == '{') return begin_object(p);
     p->state = TOOL_TEXT;
+    p->in_list = false;
     return c == ']';
 }
 
-/* The arguments begin: it is a call if the name is a tool's. */
-static bool begin_args(struct tool_parser *p) {
-    if (!tool_name_is_known(p, buf_str(&p->scan.name))) return tool_give_up(p);
-    tool_scan_begin_args(p);
-    return tool_enter_state(p, BODY);
-}
-
 static bool step_name(struct tool_parser *p, char c) {
-    if (!is_name_char(c)) return tool_enter_state(p, BLANK);
-    if (p->scan.name.len == TOOL_NAME_BYTES_MAX) return tool_give_up(p);
-    buf_put_char(&p->scan.name, c);
-    return tool_hold(p, c);
+    if (!tool_is_name_char(c)) return tool_enter_state(p, BLANK);
+    return tool_put_name(p, c) ? tool_hold(p, c) : tool_give_up(p);
 }
 
+/* After the name: the call is emitted if the name is a tool's. */
 static bool step_blank(struct tool_parser *p, char c) {
     if (tool_is_blank(c)) return tool_hold(p, c);
-    if (c == '{') return begin_args(p);
-    return c == '[' ? tool_enter_state(p, TAG_ARGS) : tool_give_up(p);
+    bool is_whole = c == '{' || c == '[';
+    if (!is_whole || !tool_name_is_known(p, buf_str(&p->scan.name))) return tool_give_up(p);
+    tool_scan_begin_args(p);
+    return tool_enter_state(p, c == '[' ? TAG : BODY);
 }
 
 static bool step_tag(struct tool_parser *p, char c) {
-    if (p->state == TAG_ARGS && p->matched == 1 && c == 'C') p->state = TAG_ID;
-    bool is_id = p->state == TAG_ID;
-    enum tool_match got = tool_match(p, is_id ? "[CALL_ID]" : "[ARGS]", c);
-    if (got == MATCH_NOT) return tool_give_up(p);
-    if (got == MATCH_DONE) p->state = is_id ? ID : BLANK;
-    return true;
+    enum tool_match got = tool_match_any(p, tags, c);
+    p->held_is_tail = got == MATCH_MORE;
+    if (got == MATCH_MORE) return true;
+    if (got == MATCH_NOT) tool_scan_break(p, buf_str(&p->held));
+    p->held.len = 0;
+    p->state = got == MATCH_DONE && p->mark == 1 ? ID : BODY;
+    return got == MATCH_DONE;
+}
+
+static bool step_id(struct tool_parser *p, char c) {
+    if (tool_is_name_char(c)) return true;
+    return tool_enter_state(p, c == '[' ? TAG : BODY);
 }
 
 static bool step(struct tool_parser *p, char c) {
@@ -86,22 +87,35 @@ static bool step(struct tool_parser *p, char c) {
         return step_name(p, c);
     case BLANK:
         return step_blank(p, c);
-    case TAG_ARGS:
-    case TAG_ID:
+    case TAG:
         return step_tag(p, c);
     case ID:
-        return is_name_char(c) ? tool_hold(p, c) : tool_enter_state(p, BLANK);
+        return step_id(p, c);
     default:
         return c == '[' ? tool_enter_state(p, MARK) : tool_take_text(p, c);
     }
 }
 
 static const char *const marks[] = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", NULL};
+static const char *const openings[] = {"[TOOL_CALLS]", NULL};
 static const char *const signs[] = {"[TOOL_CALLS]", NULL};
 
-static const struct tool_opening openings[] = {
-    {"[ARGS]", "[TOOL_CALLS]", "[ARGS]{"},
-    {NULL, "[TOOL_CALLS][{\"name\": \"", "\", \"arguments\": {"},
+static const struct tool_shape shapes[] = {
+    {.sign = "[ARGS]",
+     .begin = "",
+     .before_name = "[TOOL_CALLS]",
+     .after_name = "[ARGS]",
+     .after_args = "",
+     .between = "",
+     .end = "",
+     .trigger = "[TOOL_CALLS]"},
+    {.begin = "[TOOL_CALLS][",
+     .before_name = "{\"name\": \"",
+     .after_name = "\", \"arguments\": ",
+     .after_args = "}",
+     .between = ", ",
+     .end = "]",
+     .trigger = "[TOOL_CALLS]"},
 };
 
 const struct tool_form tool_form_mistral = {
@@ -109,6 +123,7 @@ const struct tool_form tool_form_mistral = {
     .signs = signs,
     .specials = marks,
     .openings = openings,
+    .shapes = shapes,
     .opener = '[',
     .step = step,
 };

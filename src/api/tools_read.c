@@ -2,6 +2,7 @@
 #include "api/tools_read.h"
 
 #include "base/json.h"
+#include "base/mem.h"
 
 /* `schema_key`, in all of these: NULL if the tools have the form that chat templates read. */
 
@@ -18,9 +19,10 @@ static bool has_tool(const char *schema_key, const struct json *tools, struct st
 static enum status check_choice(const char *schema_key, const struct json *tools,
                                 const struct api_request *r, struct api_error *e) {
     if (r->tool_choice == TOOLS_NAMED && !has_tool(schema_key, tools, r->tool_name))
-        return api_refuse(e, 400, "tool_choice", "invalid_value",
-                          "Invalid 'tool_choice': there is no tool '%.*s' in 'tools'.",
-                          STR_ARG(r->tool_name));
+        return api_refuse(
+            e, 400, "tool_choice", "invalid_value",
+            "Invalid 'tool_choice': there is no tool '%.*s' in 'tools'; name one of them.",
+            STR_ARG(r->tool_name));
     if (r->tool_choice == TOOLS_REQUIRED && !json_count(tools))
         return api_refuse(e, 400, "tool_choice", NULL,
                           "'tool_choice' needs 'tools', and none are given.");
@@ -60,16 +62,25 @@ static struct json *make_tool(const char *schema_key, const struct json *tool) {
     return NULL;
 }
 
+static bool tool_is_strict(const char *schema_key, const struct json *tool) {
+    return json_bool(json_get(schema_key ? tool : json_get(tool, "function"), "strict"), false);
+}
+
 static enum status add_tools(const char *schema_key, const struct json *tools,
                              struct api_request *r) {
     r->tools = json_list_create();
+    r->tool_facts = mem_zalloc_array(json_count(tools) + 1, sizeof(r->tool_facts[0]));
+    r->schema_key = schema_key ? schema_key : "function.parameters";
+    if (!r->tools || !r->tool_facts) return ST_NOMEM;
     for (size_t i = 0; i < json_count(tools); i++) {
         const struct json *tool = json_at(tools, i);
         if (r->tool_choice == TOOLS_NAMED && !str_eq(tool_name(schema_key, tool), r->tool_name))
             continue;
+        r->tool_facts[json_count(r->tools)] =
+            (struct api_tool){(uint32_t)i, tool_is_strict(schema_key, tool)};
         TRY(json_push(r->tools, make_tool(schema_key, tool)));
     }
-    return r->tools ? ST_OK : ST_NOMEM;
+    return ST_OK;
 }
 
 static enum status keep_tools(const char *schema_key, const struct json *tools,
@@ -88,6 +99,13 @@ static enum status keep_tools(const char *schema_key, const struct json *tools,
 
 /* --- entry points ----------------------------------------------------------------------- */
 
+enum status tools_refuse_choice(struct str word, const char *named, struct api_error *e) {
+    return api_refuse(e, 400, "tool_choice", "invalid_value",
+                      "Invalid 'tool_choice': '%.*s' is not supported; supported: none, auto, "
+                      "required, or %s to demand one function.",
+                      (int)(word.len > 100 ? 100 : word.len), word.ptr, named);
+}
+
 static enum status read_choice_word(const struct json *tools, struct str word,
                                     struct api_request *r, struct api_error *e) {
     static const char *const words[] = {
@@ -99,8 +117,7 @@ static enum status read_choice_word(const struct json *tools, struct str word,
         return api_refuse(e, 400, "tool_choice", NULL,
                           "'tool_choice' needs 'tools', and none are given.");
     }
-    return api_refuse(e, 400, "tool_choice", "invalid_value",
-                      "Invalid 'tool_choice': supported: none, auto, required, or a function.");
+    return tools_refuse_choice(word, "{\"type\": \"function\", \"function\": {\"name\": ..}}", e);
 }
 
 enum status tools_read_openai(const struct json *tools, const struct json *choice,

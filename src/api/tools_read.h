@@ -4,8 +4,9 @@
  * {"name", "description", "parameters"}}: every tool, the one that the request names, or NULL if
  * no tool may be called. A single tool that is required counts as named.
  *
- * Both functions expect `tools` as the table of fields has checked it; NULL: none were given.
- * ST_BAD: `e` says what is wrong; a list that weighs more than API_TOOLS_BYTES_MAX is refused.
+ * The functions that read expect `tools` as the table of fields has checked it; NULL: none were
+ * given. ST_BAD: `e` says what is wrong; a list that weighs more than API_TOOLS_BYTES_MAX is
+ * refused.
  */
 #ifndef API_TOOLS_READ_H
 #define API_TOOLS_READ_H
@@ -13,6 +14,7 @@
 #include "api/error.h"
 #include "api/request.h"
 #include "base/status.h"
+#include "base/str.h"
 
 struct json;
 
@@ -25,5 +27,9 @@ enum status tools_read_openai(const struct json *tools, const struct json *choic
  * the key of the arguments' schema. The codec has set r->tool_choice and r->tool_name. */
 enum status tools_read_flat(const struct json *tools, const char *schema_key, struct api_request *r,
                             struct api_error *e);
+
+/* ST_BAD: `word` is none of the words of OpenAI's tool_choice; `named` is how a function is
+ * demanded. */
+enum status tools_refuse_choice(struct str word, const char *named, struct api_error *e);
 
 #endif

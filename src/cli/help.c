@@ -45,12 +45,12 @@ static void put_flag_facts(struct buf *out, const struct flag *f) {
 }
 
 static void put_flag(struct buf *out, const struct flag *f) {
-    char left[64], letter[8] = "   ";
+    char letter[8] = "   ";
+    size_t begin = out->len;
     if (f->letter) snprintf(letter, sizeof(letter), "-%c,", f->letter);
-    snprintf(left, sizeof(left), "  %s --%s%s%s", letter, f->name, f->value ? " " : "",
-             f->value ? f->value : "");
-    buf_put_text(out, left);
-    size_t len = strlen(left);
+    buf_printf(out, "  %s --%s%s%s", letter, f->name, f->value ? " " : "",
+               f->value ? f->value : "");
+    size_t len = out->len - begin;
     if (len + 2 > FLAG_COLUMN) {
         buf_put_char(out, '\n');
         len = 0;

@@ -128,7 +128,7 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
                               .total_max = c->total_max,
                               .reads_no_prefix = needs_prompt,
                               .one_row_at_a_time = needs_prompt,
-                              .waits_for_token = r->grammar != NULL};
+                              .waits_for_token = r->waits_for_token};
     TRY(sched_submit(e->sched, &in, now_us, &c->seq, err));
     CHECK(c->seq < e->choice_cap);
     e->choices[c->seq] = c;

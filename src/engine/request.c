@@ -53,6 +53,10 @@ static enum status check_spec(const struct request_spec *spec, const struct requ
     TRY(check_lengths(spec, bounds->ctx_tokens, err));
     TRY(check_tokens("token", spec->prompt, spec->prompt_tokens, bounds->vocab, err));
     TRY(check_tokens("stop token", spec->stop_tokens, spec->stop_token_count, bounds->vocab, err));
+    const struct sample_thinking *t = &spec->sample.thinking;
+    if (t->has_budget)
+        TRY(check_tokens("token at the end of thoughts", t->closing, t->closing_count,
+                         bounds->vocab, err));
     return sample_params_check(&spec->sample, err);
 }
 
@@ -162,6 +166,7 @@ static enum status fill_request(struct request *r, const struct request_spec *sp
     r->grammar = spec->grammar;
     if (r->grammar) answer_grammar_ref(r->grammar);
     r->forces_text = spec->grammar && spec->forces_text && !spec->want_logprobs && !spec->on_logits;
+    r->waits_for_token = spec->grammar || spec->sample.thinking.has_budget;
     TRY(fill_ends(r, spec, bounds, err));
     TRY(make_prompt_room(r, spec, err));
     for (uint32_t i = 0; i < r->n; i++) {

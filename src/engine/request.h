@@ -109,6 +109,8 @@ struct request {
     bool is_prompt_only;            /* no token of an answer is shown */
     struct answer_grammar *grammar; /* a reference; NULL: none */
     bool forces_text;
+    bool waits_for_token; /* the next draw needs the last token: the request has a grammar or a
+                             thinking budget */
     logits_tap_fn *on_logits;
     void *logits_ctx;
     void *user;

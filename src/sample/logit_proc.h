@@ -40,6 +40,10 @@ void logit_edits_deny(struct logit_edits *e, const uint64_t *mask);
  * No other mask may have been given for this step before. NULL: it does not fit. */
 uint64_t *logit_edits_new_mask(struct logit_edits *e);
 
+/* Forbid every token except one. If that one is already forbidden, nothing changes. Only for the
+ * last processor that sets a mask, because the mask is replaced. */
+void logit_edits_allow_only(struct logit_edits *e, int32_t token);
+
 struct logit_proc {
     const char *name;
 

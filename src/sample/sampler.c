@@ -72,6 +72,7 @@ enum status sampler_create(const struct sample_params *p, const struct sample_bo
     s->params.bias = NULL;
     s->params.ends = NULL;
     s->params.grammar = NULL;
+    s->params.thinking = (struct sample_thinking){.has_budget = false};
     s->bounds = *bounds;
     enum status st = create_procs(s, p, err);
     if (st != ST_OK) {
@@ -189,6 +190,16 @@ void logit_edits_deny(struct logit_edits *e, const uint64_t *mask) {
     }
     uint64_t *all = e->tables->deny + e->sampling->deny_first;
     for (uint32_t i = 0; i < words; i++) all[i] |= mask[i];
+}
+
+void logit_edits_allow_only(struct logit_edits *e, int32_t token) {
+    const uint32_t words = (e->vocab + 63) / 64, word = (uint32_t)token / 64;
+    const uint64_t bit = UINT64_C(1) << token % 64;
+    const bool has_mask = e->sampling->deny_first != SAMPLING_NONE;
+    uint64_t *mask = has_mask ? e->tables->deny + e->sampling->deny_first : logit_edits_new_mask(e);
+    if (!mask || (has_mask && mask[word] & bit)) return;
+    memset(mask, 0xff, words * sizeof(*mask));
+    mask[word] &= ~bit;
 }
 
 uint32_t sampler_edits_max(const struct sampler *s) {

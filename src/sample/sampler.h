@@ -11,9 +11,9 @@
  * says what the device changes for that token, whichever it is ("Pending token", graph/sampling.h).
  *
  * Lifetime: create per sequence, destroy. Thread: its owner. Memory: a few hundred bytes, with
- * penalties some 30 for each token of the window, with a grammar a bit for each token of the
- * vocabulary, all taken by create; nothing later allocates, except fork and sampler_forced. A
- * grammar's own tables may grow.
+ * penalties some 30 for each token of the window, with a thinking budget one to two thousand,
+ * with a grammar a bit for each token of the vocabulary, all taken by create; nothing later
+ * allocates, except fork and sampler_forced. A grammar's own tables may grow.
  */
 #ifndef SAMPLE_SAMPLER_H
 #define SAMPLE_SAMPLER_H
@@ -41,6 +41,21 @@ enum { SAMPLE_FORCED_MAX = 64 };
 struct logit_bias {
     int32_t token;
     float bias; /* minus infinity: never this token; several for one token add up */
+};
+
+enum { SAMPLE_CLOSING_MAX = 64 }; /* tokens of the closing text */
+
+/* The thinking budget: a limit of the tokens of the thought, which is the first part of an answer.
+ * When `budget` tokens were accepted without the closing mark, the sampler forces the closing text,
+ * token by token. With a budget, a draw is never described while a token is pending. */
+struct sample_thinking {
+    bool has_budget; /* otherwise nothing below is used */
+    bool in_thought; /* the prompt ends inside a thought */
+    uint32_t budget;
+    const char *open, *close;          /* the marks; they outlive the sampler */
+    const struct tokenizer *tokenizer; /* outlives the sampler */
+    const int32_t *closing;            /* the closing text's tokens; borrowed during create */
+    uint32_t closing_count;            /* 1 to SAMPLE_CLOSING_MAX */
 };
 
 /* sample/ranges.def has the range of each number. */
@@ -73,6 +88,7 @@ struct sample_params {
     const struct vocabulary *vocabulary; /* of bounds.vocab tokens */
     const struct tokenizer
         *forces_with; /* whose tokens sampler_forced gives; NULL: it gives none */
+    struct sample_thinking thinking;
 };
 
 /* How large things can become for one sequence. */

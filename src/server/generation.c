@@ -94,7 +94,8 @@ static enum status make_choice(struct generation *gen, uint32_t i) {
     struct event_writer_options options = {.request = &gen->request,
                                            .tokenizer = gen->model->tokenizer,
                                            .choice = i,
-                                           .tools = has_tools ? gen->model->tools : NULL};
+                                           .tools = has_tools ? gen->model->forms.tools : NULL,
+                                           .thinks = gen->model->forms.thinks};
     gen->choices[i].is_finished = true; /* until the engine has it */
     gen->answer.choices[i].prompt = i / gen->request.n;
     return event_writer_create(&options, &gen->choices[i].writer, &err);

@@ -104,24 +104,11 @@ static void finish_choice(struct generation *gen, uint32_t i, enum finish_reason
     c->is_closed = true;
     enum status st = event_writer_finish(c->writer, &finish, log_of(gen));
     gen->answer.choices[i].has_tools = event_writer_calls(c->writer) > 0;
+    gen->answer.choices[i].thought_tokens = event_writer_thought_tokens(c->writer);
     if (st != ST_OK)
         fail_log(gen, st);
     else if (!gen->smoother)
         note_finish(gen, i, finish);
-}
-
-/* The request's own grammar left no token, or no memory was left for it. */
-static void refuse_for_grammar(const struct generation *gen, const struct request *q,
-                               struct api_error *e) {
-    const char *field = gen->request.grammar.field;
-    if (q->grammar_failure == ST_UNAVAILABLE) {
-        api_refuse(e, 503, NULL, "memory_full", "%s", q->refusal.text);
-        e->retry_after_ms = GRAMMAR_RETRY_MS;
-    } else if (q->grammar_failure == ST_NOMEM) {
-        api_refuse(e, 503, NULL, "out_of_memory", "%s", q->refusal.text);
-    } else {
-        api_refuse(e, 400, field, "invalid_grammar", "'%s': %s", field, q->refusal.text);
-    }
 }
 
 /* The error of a finish reason other than stop and length. */
@@ -133,7 +120,7 @@ static void fail_choice(struct generation *gen, const struct request *q,
     else if (finish == FINISH_CANCELLED)
         api_refuse(&e, 499, NULL, "request_cancelled", "the request was cancelled");
     else if (finish == FINISH_ERROR && q->grammar_failure != ST_OK)
-        refuse_for_grammar(gen, q, &e);
+        generation_refuse_grammar(gen, q, &e);
     else
         api_refuse(&e, finish == FINISH_REFUSED ? 400 : 500, NULL, NULL, "%s", q->refusal.text);
     generation_fail(gen, &e);
@@ -148,6 +135,7 @@ static void push_tokens(struct generation *gen, uint32_t i, const struct choice 
         mine->taken++;
         gen->answer.choices[i].answer_tokens = mine->taken;
         enum status st = event_writer_push(mine->writer, &c->tokens[at], 1, log, &met);
+        gen->answer.choices[i].thought_tokens = event_writer_thought_tokens(mine->writer);
         if (st != ST_OK) {
             fail_log(gen, st);
             return;

@@ -56,6 +56,17 @@ void generation_cancel_parts(struct generation *gen);
 void generation_cancel_work(struct generation *gen); /* unless the pool has begun with it */
 void generation_release_parts(struct generation *gen);
 
+/* ---- generation_grammar.c ---- */
+bool generation_has_grammar(const struct generation *gen); /* a grammar restricts the answer */
+/* Compile that grammar; `source` has the tenant and the cancellation. Runs in the pool, after the
+ * prompts are prepared. Sets gen->grammar, and gen->answer.warning if a schema is not enforced. */
+enum status generation_compile(struct generation *gen, struct grammar_source source,
+                               struct api_error *e);
+/* The error of an answer that failed because of its grammar: no token was allowed, or the memory
+ * for grammars was used up. */
+void generation_refuse_grammar(const struct generation *gen, const struct request *q,
+                               struct api_error *e);
+
 /* ---- generation_deliver.c ---- */
 /* Call every sink: there are new events, or the generation has failed. Not inlined, because it is a
  * hop of docs/a-request.md and tools/trace_request sees calls alone. */

@@ -8,6 +8,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "api/event_writer.h"
+#include "api/think.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -71,6 +73,20 @@ static enum status reserve_tokens(struct generation *gen, struct api_error *e) {
     return ST_OK;
 }
 
+static struct sample_thinking thinking_of(const struct generation *gen) {
+    const struct prompts *p = &gen->prompts;
+    const struct think_form *form = gen->model->forms.thinks;
+    if (p->closing.count == 0) return (struct sample_thinking){.has_budget = false};
+    return (struct sample_thinking){.has_budget = true,
+                                    .in_thought = p->in_thought,
+                                    .budget = gen->request.thinking.budget_tokens,
+                                    .open = form->open,
+                                    .close = form->close,
+                                    .tokenizer = gen->model->tokenizer,
+                                    .closing = p->closing.ids,
+                                    .closing_count = (uint32_t)p->closing.count};
+}
+
 static struct request_spec spec_of(const struct generation *gen, const struct tokens *prompt,
                                    struct generation_part *part) {
     const struct api_request *q = &gen->request;
@@ -96,6 +112,7 @@ static struct request_spec spec_of(const struct generation *gen, const struct to
                                 .wakes_later = true, /* work_queue_options.after_batch */
                                 .user = part};
     spec.sample.top_logprobs = q->top_logprobs;
+    spec.sample.thinking = thinking_of(gen);
     spec.urgency.expires_us = time_left(gen, clock_now(&clock_real));
     return spec;
 }
@@ -155,6 +172,8 @@ static enum status submit_parts(struct generation *gen, struct api_error *e) {
 }
 
 static void submit(struct generation *gen, enum status st, struct api_error *e) {
+    for (uint32_t i = 0; gen->prompts.in_thought && i < gen->answer.choice_count; i++)
+        event_writer_set_in_thought(gen->choices[i].writer);
     if (st == ST_OK) st = reserve_tokens(gen, e);
     if (st == ST_OK) st = submit_parts(gen, e);
     if (st != ST_OK) {
@@ -173,37 +192,17 @@ static bool is_cancelled(void *ctx) {
 }
 
 static enum status compile_grammar(struct generation_work *w, struct api_error *e) {
-    struct generation *gen = w->generation;
-    const struct api_grammar *g = &gen->request.grammar;
-    const struct grammar_source source = {.kind = g->kind,
-                                          .text = buf_str(&g->source),
-                                          .max_tokens = gen->request.max_tokens,
-                                          .tenant = w->tenant,
+    const struct grammar_source source = {.tenant = w->tenant,
                                           .has_others = w->has_others,
                                           .cancelled = is_cancelled,
                                           .cancelled_ctx = w};
-    struct grammar_refusal why;
-    if (!gen->model->grammars)
-        return api_refuse(e, 400, g->field, "unsupported_parameter",
-                          "'%s': the simulated model \"%s\" keeps to no grammar", g->field,
-                          gen->model->name);
-    enum status st = grammars_compile(gen->model->grammars, &source, &gen->grammar, &why);
-    if (st == ST_OK) return ST_OK;
-    if (st == ST_NOMEM) return api_refuse(e, 503, NULL, "out_of_memory", "%s", why.err.text);
-    if (st == ST_UNAVAILABLE) {
-        api_refuse(e, why.is_share ? 429 : 503, NULL,
-                   why.is_share ? "memory_share_full" : "memory_full", "%s", why.err.text);
-        e->retry_after_ms = GRAMMAR_RETRY_MS;
-        return st;
-    }
-    return api_refuse(e, 400, g->field, "invalid_grammar", "'%s' is refused%s%s: %s", g->field,
-                      why.path[0] ? " at " : "", why.path, why.err.text);
+    return generation_compile(w->generation, source, e);
 }
 
 static enum status prepare_prompts(struct generation_work *w, struct api_error *e) {
     struct generation *gen = w->generation;
     enum status st = prompts_prepare(gen->model, &gen->request, &gen->prompts, e);
-    if (st == ST_OK && gen->request.grammar.is_given) st = compile_grammar(w, e);
+    if (st == ST_OK && generation_has_grammar(gen)) st = compile_grammar(w, e);
     api_request_drop_messages(&gen->request); /* takes 15 ms if there are many */
     return st;
 }
@@ -249,7 +248,7 @@ static void prepare(struct generation *gen) {
         w->item.run = run_in_pool;
         w->item.done = on_prepared;
         w->item.bytes = gen->request.prompt_bytes;
-        w->item.is_long = gen->request.grammar.is_given;
+        w->item.is_long = generation_has_grammar(gen);
         w->generation = gen;
         w->tenant = gen->key ? gen->key->tenant : 0;
         w->has_others = keys_has_others(gen->all->options.keys, gen->key);

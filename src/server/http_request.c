@@ -99,7 +99,7 @@ static void add_cors(struct http_request *req, struct head_list *h) {
     add(h, STR("access-control-allow-origin"), http_find(req->head, "origin"));
     add(h, STR("access-control-expose-headers"),
         STR("x-request-id, openai-processing-ms, retry-after, retry-after-ms, location, "
-            "x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens"));
+            "x-jitney-warning, x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens"));
     add(h, STR("vary"), STR("origin"));
 }
 
@@ -129,6 +129,7 @@ static uint32_t make_headers(struct http_request *req, const struct response *r,
     add(h, STR("x-request-id"), str_of(req->request_id));
     add_int(h, STR("openai-processing-ms"), (now_us - req->arrived_us) / 1000, "");
     for (uint32_t i = 0; i < r->header_count; i++) add(h, r->headers[i].name, r->headers[i].value);
+    if (req->warning && req->warning[0]) add(h, STR("x-jitney-warning"), str_of(req->warning));
     add_limits(req, h, now_us);
     add_cors(req, h);
     return h->count;

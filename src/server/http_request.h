@@ -31,7 +31,8 @@ struct http_request {
     int64_t arrived_us;        /* the head, then the body: latencies begin with the last byte */
     char id[SERVER_ID_BYTES];
     char request_id[GENERATION_ID_BYTES];
-    bool is_aborted; /* by respond_abort: counted as 500 */
+    const char *warning; /* of the header x-jitney-warning; NULL or "": none; borrowed */
+    bool is_aborted;     /* by respond_abort: counted as 500 */
 
     /* Of a handler that responds later. */
     void *owner;

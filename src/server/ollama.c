@@ -36,7 +36,8 @@ static void fill(const struct served_model *m, char digest[DIGEST_BYTES],
                                  .bytes = m->file_bytes,
                                  .digest = {digest, DIGEST_BYTES - 1},
                                  .ctx_tokens = m->ctx_tokens,
-                                 .has_tools = m->tools != NULL,
+                                 .has_tools = m->forms.tools != NULL,
+                                 .has_thoughts = m->forms.thinks != NULL,
                                  .is_embedder = m->is_encoder};
     if (m->state != LOAD_READY) return;
     bool is_gguf = model_file_kind(m->loaded->file) == MODEL_GGUF;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "api/think.h"
 #include "api/tools.h"
 #include "api/tools_as_text.h"
 #include "base/buf.h"
@@ -44,14 +45,12 @@ static enum status put_template_error(enum status st, const struct err *err, str
 }
 
 static enum status render(const struct served_model *m, const struct api_request *r,
-                          struct str opening, struct buf *out, struct text_places *plain,
-                          struct api_error *e) {
+                          struct buf *out, struct text_places *plain, struct api_error *e) {
     struct err err = {0};
     struct json *converted = NULL;
     struct chat_turn turn = turn_of(r);
     enum status st = ST_OK;
-    turn.opening = opening;
-    if (m->tools_as_text) {
+    if (m->forms.tools_as_text) {
         st = tools_as_text(turn.messages, turn.tools, &converted);
         turn.messages = converted;
         turn.tools = NULL;
@@ -64,12 +63,12 @@ static enum status render(const struct served_model *m, const struct api_request
 enum status prompt_render(const struct served_model *m, const struct api_request *r,
                           struct buf *out, struct api_error *e) {
     TRY(check_chat(m, e));
-    return render(m, r, (struct str){0}, out, NULL, e);
+    return render(m, r, out, NULL, e);
 }
 
 static enum status check_tools(const struct served_model *m, const struct api_request *r,
                                struct api_error *e) {
-    if (m->tools || !r->tools) return ST_OK;
+    if (m->forms.tools || !r->tools) return ST_OK;
     return api_refuse(e, 400, "tools", "unsupported_parameter",
                       "this server cannot parse the tool calls that the model \"%s\" writes",
                       m->name);
@@ -108,29 +107,20 @@ static enum status encode(const struct served_model *m, struct str text,
     return tokenizer_encode(m->tokenizer, text, options, out) == ST_OK ? ST_OK : no_memory(e);
 }
 
-/* With the beginning of a tool call behind it, where the request demands a call. */
-static enum status render_opened(const struct served_model *m, const struct api_request *r,
-                                 struct buf *out, struct text_places *plain, struct api_error *e) {
-    struct buf opening;
-    TRY(check_chat(m, e));
-    TRY(check_tools(m, r, e));
-    buf_init(&opening, CHAT_PROMPT_BYTES_MAX);
-    tool_opening_put(m->tools, tokenizer_chat_template(m->tokenizer, true), r, &opening);
-    enum status st = buf_status(&opening);
-    st = st == ST_OK ? render(m, r, buf_str(&opening), out, plain, e) : no_memory(e);
-    buf_deinit(&opening);
-    return st;
-}
-
 /* Templates write BOS themselves, so the tokenizer adds nothing. */
 static enum status encode_chat(const struct served_model *m, const struct api_request *r,
-                               const struct prompts *limits, struct tokens *out,
-                               struct api_error *e) {
+                               struct prompts *all, struct tokens *out, struct api_error *e) {
     struct buf text;
     struct text_places plain = {.at = NULL};
     buf_init(&text, CHAT_PROMPT_BYTES_MAX);
-    enum status st = render_opened(m, r, &text, &plain, e);
-    if (st == ST_OK) st = check_text(m, r, limits, buf_str(&text), e);
+    enum status st = check_chat(m, e);
+    if (st == ST_OK) st = check_tools(m, r, e);
+    if (st == ST_OK) st = render(m, r, &text, &plain, e);
+    if (st == ST_OK) st = check_text(m, r, all, buf_str(&text), e);
+    if (m->forms.thinks) {
+        all->in_thought = think_is_open(m->forms.thinks, buf_str(&text));
+        all->thought_is_over = think_is_over(m->forms.thinks, buf_str(&text));
+    }
     struct encode_options options = {.plain = {plain.at, plain.count}};
     if (st == ST_OK) st = encode(m, buf_str(&text), options, out, e);
     text_places_deinit(&plain);
@@ -161,6 +151,15 @@ static enum status encode_prompt(const struct served_model *m, const struct api_
     return encode(m, p->text, (struct encode_options){.add_special = !r->raw_prompt}, out, e);
 }
 
+/* Thoughts are limited if the request says so and the answer may have some. */
+static enum status encode_closing(const struct served_model *m, const struct api_request *r,
+                                  struct prompts *all, struct api_error *e) {
+    if (!r->is_chat || !r->thinking.has_budget || !m->forms.thinks || all->thought_is_over)
+        return ST_OK;
+    return encode(m, str_of(m->forms.thinks->closing),
+                  (struct encode_options){.add_special = false}, &all->closing, e);
+}
+
 enum status prompts_prepare(const struct served_model *m, const struct api_request *r,
                             struct prompts *out, struct api_error *e) {
     uint32_t count = r->is_chat ? 1 : r->prompt_count;
@@ -173,10 +172,11 @@ enum status prompts_prepare(const struct served_model *m, const struct api_reque
         TRY(encode_prompt(m, r, out, i, e));
         TRY(check_length(r, out->ctx_tokens, out->list[i].count, false, e));
     }
-    return ST_OK;
+    return encode_closing(m, r, out, e);
 }
 
 void prompts_deinit(struct prompts *p) {
+    tokens_deinit(&p->closing);
     for (uint32_t i = 0; i < p->count; i++) tokens_deinit(&p->list[i]);
     mem_free(p->list);
     *p = (struct prompts){0};

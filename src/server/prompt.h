@@ -23,6 +23,9 @@ struct prompts {
     struct tokens *list; /* owned; one for each prompt of the request, one for a conversation */
     uint32_t count;
     uint32_t ctx_tokens;     /* each prompt must fit this context; 0: any length is accepted */
+    bool in_thought;         /* of a conversation: the prompt ends inside a thought */
+    bool thought_is_over;    /* it ends after a thought: the answer has none */
+    struct tokens closing;   /* written when the thinking budget is spent; empty: no budget */
     uint64_t text_bytes_max; /* of each prompt's text, also of a rendered one; 0: any */
 };
 

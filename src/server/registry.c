@@ -14,8 +14,6 @@
 
 #include "api/error.h"
 #include "api/request.h"
-#include "api/tools.h"
-#include "api/tools_as_text.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -205,19 +203,6 @@ static void make_fingerprint(const struct model_parts *p, char out[FINGERPRINT_B
              (unsigned long long)(XXH3_64bits(text, used) >> 16));
 }
 
-/* A template without a place for tools gets them as text: api/tools_as_text.h. */
-static void choose_tools(const struct registry *r, struct served_model *m) {
-    const char *word = r->settings->tool_form;
-    const struct str with = tokenizer_chat_template(m->tokenizer, true);
-    m->tools_as_text = tools_as_text_needed(with);
-    if (word && strcmp(word, "auto") != 0)
-        m->tools = tool_form_find(word);
-    else if (m->tools_as_text)
-        m->tools = tool_form_find("hermes");
-    else
-        m->tools = tool_form_of_template(with);
-}
-
 /* Of a folder: the bytes of its tensors. */
 static uint64_t bytes_of(const struct model_parts *p, const struct model_file *f) {
     uint64_t bytes = 0;
@@ -257,7 +242,7 @@ static void fill_served(struct registry *r, struct model_parts *p) {
     m->grammars = p->service.grammars;
     m->forces_text = r->settings->forced_text;
     m->embedder = p->embedder;
-    if (!m->is_encoder) choose_tools(r, m);
+    if (!m->is_encoder) m->forms = model_forms_of(m->tokenizer, r->settings->tool_form);
     m->file_bytes = bytes_of(p, m->loaded->file);
     snprintf(m->path, sizeof(m->path), "%s", p->path);
     make_fingerprint(p, m->fingerprint);

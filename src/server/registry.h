@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "api/model_forms.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "hub/model_cache.h"
@@ -28,7 +29,6 @@ struct embedder;
 struct registry; /* opaque */
 struct settings;
 struct tokenizer;
-struct tool_form;
 struct uv_async_s;
 struct uv_loop_s;
 
@@ -51,12 +51,11 @@ struct served_model {
     uint64_t file_bytes;
     bool is_encoder, is_sim;
     const struct tokenizer *tokenizer;
-    struct chat_prompt *chat;      /* NULL: it has no template */
-    struct err chat_missing;       /* why not */
-    const struct tool_form *tools; /* how it writes tool calls; NULL: not known */
-    bool tools_as_text;            /* its template has no place for tools: api/tools_as_text.h */
-    uint32_t ctx_tokens;           /* of the longest sequence; of an encoder: the longest text */
-    uint32_t piece_bytes_max;      /* of its tokenizer's longest piece; 0: a token may be longer */
+    struct chat_prompt *chat; /* NULL: it has no template */
+    struct err chat_missing;  /* why not */
+    struct model_forms forms; /* how it writes tool calls and thoughts */
+    uint32_t ctx_tokens;      /* of the longest sequence; of an encoder: the longest text */
+    uint32_t piece_bytes_max; /* of its tokenizer's longest piece; 0: a token may be longer */
     char fingerprint[FINGERPRINT_BYTES];
     struct engine *engine;     /* NULL: an encoder */
     struct embedder *embedder; /* NULL: it gives no embeddings */

@@ -80,8 +80,8 @@ struct server {
     uint32_t random_left;
 };
 
-/* server_run in parts, for tests that turn the loop themselves: what comes before the loop, and
- * what comes after it. */
+/* The parts of server_run before and after its event loop, for tests that run the loop
+ * themselves. */
 enum status server_open(const struct settings *settings, struct server **out, struct err *err);
 enum status server_close(struct server *s, struct err *err);
 

@@ -27,7 +27,7 @@ static void fill_info(const struct served_model *m, struct model_info *out) {
                                .writes = m->engine != NULL,
                                .embeds = m->embedder != NULL,
                                .has_chat = m->chat != NULL,
-                               .tools = str_of(m->tools ? m->tools->name : NULL),
+                               .tools = str_of(m->forms.tools ? m->forms.tools->name : NULL),
                                .file_bytes = m->file_bytes,
                                .state = str_of(load_state_name(m->state))};
     if (m->state != LOAD_READY) return;

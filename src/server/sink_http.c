@@ -99,6 +99,7 @@ static bool whole_advance(struct sink *s) {
     struct http_request *req = p->http;
     p->http = NULL;
     if (!req) return true;
+    req->warning = a->warning;
     if (!is_fine)
         respond_error(req, &a->failure);
     else if (p->whole && p->whole->base.status != ST_OK)
@@ -225,6 +226,7 @@ static void begin_stream(struct stream_sink *t) {
         {{"cache-control", 13}, {"no-store", 8}},
         {{"x-accel-buffering", 17}, {"no", 2}},
     };
+    t->http->warning = t->base.generation->answer.warning;
     const char *type = t->is_sse ? "text/event-stream; charset=utf-8" : "application/x-ndjson";
     respond_begin(t->http, &(struct response){
                                .status = 200, .type = type, .headers = headers, .header_count = 2});

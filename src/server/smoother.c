@@ -42,7 +42,7 @@ bool smoother_is_empty(const struct smoother *s) { return s->next == event_log_c
 
 /* Names of tools and stop strings are not divided. */
 static bool is_text(const struct api_event *ev) {
-    return ev->kind == EVENT_TEXT || ev->kind == EVENT_ARGS;
+    return ev->kind == EVENT_TEXT || ev->kind == EVENT_THOUGHT || ev->kind == EVENT_ARGS;
 }
 
 void smoother_note(struct smoother *s, int64_t now_us) {

@@ -163,9 +163,6 @@ enum status chat_prompt_render(const struct chat_prompt *p, const struct chat_tu
         content_guard_unmark(marked.mark, out, start, plain ? plain : &ignored) != ST_OK)
         st = err_set(err, ST_NOMEM, "out of memory for the prompt");
     if (st == ST_OK && turn->continue_final) st = cut_after_final(turn->messages, out, start, err);
-    if (st == ST_OK) buf_put_str(out, turn->opening);
-    if (st == ST_OK && buf_status(out) != ST_OK)
-        st = err_set(err, buf_status(out), "out of memory for the beginning of the answer");
     text_places_deinit(&ignored);
     marked_turn_deinit(&marked);
     return st == ST_OK ? ST_OK : err_prefix(err, st == ST_FULL ? ST_BAD : st, "chat template");

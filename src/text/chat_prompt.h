@@ -46,7 +46,6 @@ struct chat_turn {
     const struct json *kwargs;   /* a map of further variables, none of them reserved; NULL: none */
     bool no_generation_prompt;
     bool continue_final; /* end with the text of the last message, without what closes it */
-    struct str opening;  /* the first bytes of the answer, put after the prompt; may be empty */
 };
 
 /* Append the prompt as text, or its ids. `plain` gets the bytes that are part of no special token,

@@ -63,7 +63,7 @@ def test_a_responses_stream_adds_up_to_the_response(case):
             items[event["output_index"]] = event["item"]
         elif name == "response.content_part.added":
             items[event["output_index"]]["content"].append(event["part"])
-        elif name == "response.output_text.delta":
+        elif name in ("response.output_text.delta", "response.reasoning_text.delta"):
             items[event["output_index"]]["content"][event["content_index"]]["text"] += event["delta"]
         elif name == "response.function_call_arguments.delta":
             items[event["output_index"]]["arguments"] += event["delta"]
@@ -103,8 +103,9 @@ def test_messages_fit_anthropic_s_models(case):
         elif name == "content_block_delta":
             delta = event["delta"]
             blocks[event["index"]]["json"] += delta.get("partial_json", "")
-            if delta["type"] == "text_delta":
-                blocks[event["index"]]["text"] += delta["text"]
+            for part in ("text", "thinking", "signature"):
+                if delta["type"] == part + "_delta":
+                    blocks[event["index"]][part] += delta[part]
         elif name == "message_delta":
             message.update(event["delta"])
             message["usage"].update(event["usage"])
@@ -117,6 +118,8 @@ def test_messages_fit_anthropic_s_models(case):
             assert block.text == f"{sent['name']} {sent['json']}"
         elif block.type == "text":
             assert sent["text"] == block.text
+        elif block.type == "thinking":
+            assert sent["thinking"] == block.thinking and sent["signature"] == block.signature
         else:
             assert json.loads(sent["json"]) == block.input and sent["id"] == block.id
     assert {**message, "content": case["whole"]["content"]} == case["whole"]
@@ -141,6 +144,9 @@ def test_lines_fit_ollama_s_models(chapter, model):
         assert [line.done for line in sent] == [False] * (len(sent) - 1) + [True]
         assert sent[-1].done_reason == whole.done_reason
         assert sent[-1].eval_count == whole.eval_count
+        message = (lambda line: line) if chapter == "generate" else (lambda line: line.message)
+        thoughts = [message(line).thinking or "" for line in sent]
+        assert "".join(thoughts) == (message(whole).thinking or "")
         if chapter == "generate":
             assert "".join(line.response for line in sent) == whole.response
             continue
@@ -158,7 +164,7 @@ def test_small_bodies_fit_ollama_s_models():
     assert tags.models[0].modified_at.year == 2023
     assert ollama.ProcessResponse(**bodies["ps"]).models[0].context_length == 2048
     show = ollama.ShowResponse(**bodies["show"])
-    assert show.capabilities == ["completion", "tools"]
+    assert show.capabilities == ["completion", "tools", "thinking"]
     assert show.modelinfo["llama.context_length"] == 2048
     assert ollama.ShowResponse(**bodies["show_embedder"]).capabilities == ["embedding"]
     assert isinstance(bodies["version"]["version"], str)

@@ -213,7 +213,7 @@ def test_json_over_its_limits(server):
     ({"n": 17}, "n"),
     ({"top_logprobs": 21, "logprobs": True}, "top_logprobs"),
     ({"messages": [{"role": "user", "content": "x"}] * 2049}, "messages"),
-    ({"tools": [{"type": "function", "function": {"name": "f"}}] * 129}, "tools"),
+    ({"tools": [{"type": "function", "function": {"name": "f"}}] * 1025}, "tools"),
     ({"stop_token_ids": list(range(65))}, "stop_token_ids"),
     ({"max_tokens": 10**20}, "max_tokens"),
     ({"seed": 2**63}, "seed"),

@@ -138,8 +138,6 @@ def test_a_grammar_whose_next_token_passes_the_budget_is_the_requests_fault(clie
     ({"extra_body": {"grammar": "root ::= nothing"}}, "grammar", "nothing"),
     ({"extra_body": {"guided_json": False}}, "guided_json", "boolean"),
     ({"extra_body": {"guided_json": "false"}}, "guided_json", "no text satisfies it"),
-    ({"extra_body": {"regex": "a"}, "tools": [{"type": "function", "function": {"name": "f"}}]},
-     "regex", "tool_choice"),
 ])
 def test_refusals_say_where_and_why(client, fields, param, words):
     with pytest.raises(openai.BadRequestError) as caught:

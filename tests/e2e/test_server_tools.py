@@ -18,9 +18,15 @@ SCRIPTS = {
     "llama3": ['{"na', 'me": "weather", ', '"para', 'meters": {"city"', ': "Rome"', "}}"],
     "mistral": ["[TOOL", "_CALLS]", '[{"name": "weath', 'er", "arguments"', ': {"city": ', '"Rome"}',
                 "}]"],
+    "gemma": ["Let me look.", "\n```tool", "_code\nweather", '(city="Ro', 'me"', ")\n", "```"],
+    "granite": ["<|tool", "_call|>[", '{"name": "weather", "argu', 'ments": {"city"', ': "Rome"}',
+                "}]"],
+    "phi4": ["<|tool_", "call|>[", '{"name": "weather",', ' "arguments": {"ci', 'ty": "Rome"}', "}]",
+             "<|/tool_call|>"],
+    "pythonic": ["[weat", "her(ci", "ty='Ro", "me'", ")]"],
     "json": ['{"name"', ': "weather", "arguments', '": {"city": "', 'Rome"}', "} "],
 }
-BEFORE = {"hermes": "Let me look."}  # what is said before the call, without its blanks
+BEFORE = {"hermes": "Let me look.", "gemma": "Let me look."}  # what is said before the call, without its blanks
 TOOLS = [{"type": "function", "function": {
     "name": "weather", "description": "The weather.",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]

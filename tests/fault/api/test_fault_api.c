@@ -146,7 +146,9 @@ static void test_building_messages_reports_every_failed_allocation(void **state)
         "}");
     expect_survival(read_responses, "{\"instructions\":\"s\",\"input\":[" ASK
                                     ",{\"type\":\"function_call\",\"call_id\":"
-                                    "\"i\",\"name\":\"f\",\"arguments\":\"\"}],\"tools\":[{"
+                                    "\"i\",\"name\":\"f\",\"arguments\":\"\"},{\"type\":"
+                                    "\"function_call_output\",\"call_id\":\"i\",\"output\":"
+                                    "\"7\"}],\"tools\":[{"
                                     "\"type\":\"function\",\"name\":\"f\"}],"
                                     "\"reasoning\":{\"effort\":\"low\"}}");
     expect_survival(
@@ -169,7 +171,11 @@ static enum status write_events(const char *text) {
     bool has_stopped = false;
     enum finish_reason finish = FINISH_STOP;
     const struct event_writer_options o = {
-        .request = &l->request, .tokenizer = tokenizer, .tools = tool_form_find("hermes")};
+        .request = &l->request,
+        .tokenizer = tokenizer,
+        .tools = tool_form_find("hermes"),
+        .thinks = think_form_find("think"),
+    };
     enum status st = event_log_create(&log, 1 << 20);
     if (st == ST_OK) st = event_writer_create(&o, &w, NULL);
     for (; st == ST_OK && *text; text++)
@@ -208,7 +214,8 @@ static void with_answer(const char *codec, const char *body, const char *text) {
     struct api_error e = {0};
     answer = mem_zalloc(sizeof(*answer));
     assert_int_equal(lib_read_body(codec_find(codec), str_of(body), &answer->request, &e), ST_OK);
-    lib_begin(answer, tokenizer, tool_form_find("hermes"), 1);
+    const struct lib_forms forms = {tool_form_find("hermes"), think_form_find("think")};
+    lib_begin_with(answer, tokenizer, forms, 1);
     lib_say(answer, 0, str_of(text), FINISH_STOP);
     expect_survival(write_events, text);
     expect_survival(write_stream, "stream");
@@ -227,6 +234,15 @@ static void test_writing_answers_reports_every_failed_allocation(void **state) {
                 "{" TALK ",\"tool_choice\":\"required\",\"stream\":true,\"stream_options\":"
                 "{\"continuous_usage_stats\":true}}",
                 "\"a\":1}}</tool_call>");
+    with_answer("openai.responses", "{\"input\":\"x\",\"stream\":true}",
+                "\n<think>\na \n b<c\n</think>\n\nd");
+    with_answer("anthropic.messages",
+                "{\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+                "\"thinking\":{\"type\":\"enabled\"}}",
+                "<think>a</think>b");
+    with_answer("ollama.chat",
+                "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
+                "<think>a");
     with_answer("openai.completions",
                 "{\"prompt\":[112,113],\"echo\":true,\"logprobs\":1,\"stream\":true}",
                 "h\xc3\xa9llo");
@@ -241,11 +257,8 @@ static enum status render(const char *unused) {
     struct tokens ids = {0};
     struct buf out;
     (void)unused;
-    const struct chat_turn turn = {.messages = messages,
-                                   .tools = tools,
-                                   .kwargs = kwargs,
-                                   .continue_final = true,
-                                   .opening = STR("{\"a\":")};
+    const struct chat_turn turn = {
+        .messages = messages, .tools = tools, .kwargs = kwargs, .continue_final = true};
     buf_init(&out, 1 << 20);
     enum status st = chat_prompt_create(tokenizer, &p, NULL);
     if (st == ST_OK) st = chat_prompt_render(p, &turn, &out, NULL, NULL);

@@ -21,6 +21,18 @@ static const struct {
     {"hermes", " \n<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call> text"},
     {"llama3", "{\"name\": \"f\", \"parameters\": {\"a\": 1}}; {\"name\": \"g\"}"},
     {"mistral", "[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS][{\"arguments\": {}, \"name\": \"f\"}]"},
+    {"qwen3_coder",
+     " \n<tool_call>\n<function=f>\n<parameter=a>\nx\xc3\xa9\n</parameter>\n<parameter=b>\n"
+     "{\"k\": [1]}\n</parameter>\n</function>\n</tool_call> text"},
+    {"glm4", "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x</arg_value>\n</tool_call> text"},
+    {"kimi", "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": 1} "
+             "<|tool_call_end|>"},
+    {"deepseek", "<\uff5ctool\u2581call\u2581begin\uff5c>function<\uff5ctool\u2581sep\uff5c>f\n"
+                 "```json\n{\"a\": 1}\n```<\uff5ctool\u2581call\u2581end\uff5c>"},
+    {"gemma", "```tool_code\nf(a='x')\n```<start_function_call>call:f{a:<escape>x<escape>}"},
+    {"granite", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}] text"},
+    {"phi4", "functools[{\"name\": \"f\", \"arguments\": 5}]<|tool_call|>[{\"name\": \"f\" x}]"},
+    {"pythonic", "[f(a=[1, 'x'], b={'k': None})]<|python_start|>[f(1)]<|python_end|>"},
     {"json", "```json\n{\"arguments\": \"{}\", \"name\": \"f\"}\n```"},
 };
 

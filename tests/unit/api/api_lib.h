@@ -11,6 +11,7 @@
 #include "api/answer.h"
 #include "api/codec.h"
 #include "api/event_writer.h"
+#include "api/think.h"
 #include "api/tools.h"
 #include "base/buf.h"
 #include "base/check.h"
@@ -53,8 +54,14 @@ static inline enum status lib_read_body(const struct codec *codec, struct str bo
     return codec->read_body(doc, r, e);
 }
 
-static inline void lib_begin(struct lib_answer *l, const struct tokenizer *t,
-                             const struct tool_form *form, uint32_t choices) {
+/* How the model writes calls and thoughts; NULL: it does not. */
+struct lib_forms {
+    const struct tool_form *tools;
+    const struct think_form *thinks;
+};
+
+static inline void lib_begin_with(struct lib_answer *l, const struct tokenizer *t,
+                                  struct lib_forms forms, uint32_t choices) {
     static struct request plain; /* without log-probabilities of the prompt */
     CHECK(choices <= LIB_CHOICES);
     l->answer = (struct answer){.request = &l->request,
@@ -69,8 +76,9 @@ static inline void lib_begin(struct lib_answer *l, const struct tokenizer *t,
                                 .choices = l->choices};
     CHECK(event_log_create(&l->answer.log, 1 << 24) == ST_OK);
     for (uint32_t i = 0; i < choices; i++) {
-        struct event_writer_options options = {
-            .request = &l->request, .tokenizer = t, .choice = i, .tools = form};
+        struct event_writer_options options = {.request = &l->request, .tokenizer = t, .choice = i};
+        options.tools = forms.tools;
+        options.thinks = forms.thinks;
         l->tokens[i] =
             (struct choice){.tokens = l->ids[i], .prompt_tokens = 2, .index = i, .request = &plain};
         l->ids[i][0] = 'p';
@@ -81,6 +89,11 @@ static inline void lib_begin(struct lib_answer *l, const struct tokenizer *t,
                                                .prompt = i / (l->request.n ? l->request.n : 1)};
         CHECK(event_writer_create(&options, &l->writers[i], NULL) == ST_OK);
     }
+}
+
+static inline void lib_begin(struct lib_answer *l, const struct tokenizer *t,
+                             const struct tool_form *form, uint32_t choices) {
+    lib_begin_with(l, t, (struct lib_forms){.tools = form}, choices);
 }
 
 static inline void lib_end(struct lib_answer *l) {
@@ -119,6 +132,7 @@ static inline void lib_finish(struct lib_answer *l, uint32_t choice, enum finish
     CHECK(event_writer_finish(l->writers[choice], &finish, l->answer.log) == ST_OK);
     l->choices[choice].finish = finish;
     l->choices[choice].has_tools = event_writer_calls(l->writers[choice]) > 0;
+    l->choices[choice].thought_tokens = event_writer_thought_tokens(l->writers[choice]);
     l->answer.finished_count++;
 }
 

@@ -5,7 +5,7 @@
  * committed file:
  *
  *     == name
- *     -- messages, tools, kwargs, limits: what templates and the engine get
+ *     -- thoughts, messages, tools, kwargs, limits: what templates and the engine get
  *     -- whole
  *     -- stream: each piece as "name data"
  */
@@ -42,6 +42,8 @@ struct codec_case {
     { "" words, sizeof(words) - 1 }
 #define CASE_TEXT(words)                                                                           \
     { .kind = EVENT_TEXT, .text = CASE_STR(words) }
+#define CASE_THOUGHT(words)                                                                        \
+    { .kind = EVENT_THOUGHT, .text = CASE_STR(words) }
 #define CASE_TOOL(number, words)                                                                   \
     { .kind = EVENT_TOOL, .tool = (number), .text = CASE_STR(words) }
 #define CASE_ARGS(number, words)                                                                   \
@@ -65,6 +67,7 @@ static inline enum status case_log_events(struct case_run *run, const struct cod
         ev.token_count = 1;
         TRY(event_log_add(run->answer.log, &ev));
         if (ev.kind == EVENT_TOOL) run->choice.has_tools = true;
+        if (ev.kind == EVENT_THOUGHT) run->choice.thought_tokens = tokens;
     }
     run->choice.answer_tokens = tokens;
     if (c->finish == FINISH_NONE) return ST_OK;
@@ -136,6 +139,10 @@ static inline enum status case_stream(const struct case_run *run, uint32_t after
 }
 
 static inline void case_put_request(const struct api_request *r, struct buf *out) {
+    const struct api_thinking *thinking = &r->thinking;
+    if (thinking->in_text || thinking->is_hidden || thinking->has_budget)
+        buf_printf(out, "-- thoughts in_text %d hidden %d budget %u/%d\n", thinking->in_text,
+                   thinking->is_hidden, thinking->budget_tokens, thinking->has_budget);
     buf_put_text(out, "-- messages ");
     if (r->messages) json_put(r->messages, out);
     for (uint32_t i = 0; i < r->prompt_count; i++) {

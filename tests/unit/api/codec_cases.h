@@ -42,6 +42,7 @@ static const struct codec_case responses_cases[] = {
          "{\"type\":\"function_call_output\",\"call_id\":\"c2\",\"output\":[{\"type\":"
          "\"input_text\",\"text\":\"noon\"}]},"
          "{\"type\":\"function_call\",\"call_id\":\"c3\",\"name\":\"now\",\"arguments\":\"{}\"},"
+         "{\"type\":\"function_call_output\",\"call_id\":\"c3\",\"output\":\"one\"},"
          "{\"role\":\"user\",\"content\":\"and?\"}]," RESPONSES_TOOLS "}",
      .finish = FINISH_STOP,
      .events = {CASE_TEXT("Fine.")}},
@@ -60,6 +61,40 @@ static const struct codec_case responses_cases[] = {
     {.name = "no_text",
      .body = "{\"model\":\"tiny\",\"input\":\"w\",\"tool_choice\":\"none\"," RESPONSES_TOOLS "}",
      .finish = FINISH_STOP},
+    {.name = "thoughts",
+     .body = "{\"model\":\"tiny\",\"input\":\"w\",\"reasoning\":{\"effort\":\"none\","
+             "\"max_tokens\":7,\"exclude\":false}," RESPONSES_TOOLS "}",
+     .finish = FINISH_STOP,
+     .events = {CASE_THOUGHT("Hm,"), CASE_THOUGHT(" \"so\"\n\xc3\xa9."), CASE_TEXT("I look."),
+                CASE_TOOL(0, "now"), CASE_ARGS(0, "{}")}},
+    {.name = "thoughts_alone",
+     .body = "{\"model\":\"tiny\",\"input\":\"w\",\"include_reasoning\":false,"
+             "\"thinking_token_budget\":-1,\"chat_template_kwargs\":{\"enable_thinking\":true},"
+             "\"reasoning\":{\"effort\":\"none\"}}",
+     .finish = FINISH_LENGTH,
+     .events = {CASE_THOUGHT("Hm")}},
+    {.name = "thoughts_before",
+     .body = "{\"model\":\"tiny\",\"input\":["
+             "{\"role\":\"user\",\"content\":\"q\"},"
+             "{\"type\":\"reasoning\",\"id\":\"rs_1\",\"summary\":[{\"type\":\"summary_text\","
+             "\"text\":\"not this\"}],\"content\":[{\"type\":\"reasoning_text\",\"text\":\"A\"},"
+             "{\"type\":\"reasoning_text\",\"text\":\"B\"}]},"
+             "{\"type\":\"message\",\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\","
+             "\"text\":\"Let me see.\"}]},"
+             "{\"type\":\"reasoning\",\"id\":\"rs_2\",\"summary\":[],\"content\":[{\"type\":"
+             "\"reasoning_text\",\"text\":\"in the middle\"}]},"
+             "{\"type\":\"function_call\",\"call_id\":\"c1\",\"name\":\"now\",\"arguments\":\"\"},"
+             "{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":\"noon\"},"
+             "{\"type\":\"reasoning\",\"id\":\"rs_3\",\"summary\":[{\"type\":\"summary_text\","
+             "\"text\":\"C\"}]},"
+             "{\"type\":\"function_call\",\"call_id\":\"c2\",\"name\":\"now\",\"arguments\":\"\"},"
+             "{\"type\":\"function_call_output\",\"call_id\":\"c2\",\"output\":\"one\"},"
+             "{\"type\":\"reasoning\",\"id\":\"rs_4\",\"summary\":[{\"type\":\"summary_text\","
+             "\"text\":\"of nobody\"}]},"
+             "{\"role\":\"user\",\"content\":\"and?\"},"
+             "{\"role\":\"assistant\",\"content\":\"So.\"}]," RESPONSES_TOOLS "}",
+     .finish = FINISH_STOP,
+     .events = {CASE_TEXT("Fine.")}},
     {.name = "failed",
      .body = "{\"model\":\"tiny\",\"input\":\"w\"}",
      .finish = FINISH_NONE,
@@ -124,6 +159,17 @@ static const struct codec_case anthropic_cases[] = {
              "\"w\"},{\"role\":\"assistant\",\"content\":\"The answer is (\"}],\"tool_choice\":"
              "{\"type\":\"none\"}," ANTHROPIC_TOOLS "}",
      .finish = FINISH_STOP},
+    {.name = "thoughts",
+     .body = "{\"model\":\"tiny\",\"max_tokens\":50,\"messages\":[{\"role\":\"user\",\"content\":"
+             "\"w\"}],\"thinking\":{\"type\":\"adaptive\"}," ANTHROPIC_TOOLS "}",
+     .finish = FINISH_STOP,
+     .events = {CASE_THOUGHT("Hm,"), CASE_THOUGHT(" \"so\"\n\xc3\xa9."), CASE_TEXT("I look."),
+                CASE_TOOL(0, "now"), CASE_ARGS(0, "{}")}},
+    {.name = "thoughts_alone",
+     .body = "{\"model\":\"tiny\",\"max_tokens\":50,\"messages\":[{\"role\":\"user\",\"content\":"
+             "\"w\"}],\"thinking\":{\"type\":\"disabled\"}}",
+     .finish = FINISH_LENGTH,
+     .events = {CASE_THOUGHT("Hm")}},
     {.name = "failed",
      .body = "{\"model\":\"tiny\",\"max_tokens\":50,\"messages\":[{\"role\":\"user\",\"content\":"
              "\"w\"}]}",
@@ -181,6 +227,12 @@ static const struct codec_case ollama_chat_cases[] = {
          "}",
      .finish = FINISH_LENGTH,
      .events = {CASE_TOOL(0, "now"), CASE_ARGS(0, "{\"zone\": \"U")}},
+    {.name = "thoughts",
+     .body = "{\"model\":\"tiny\",\"messages\":[{\"role\":\"user\",\"content\":\"w\"}],"
+             "\"think\":true," OLLAMA_TOOLS "}",
+     .finish = FINISH_STOP,
+     .events = {CASE_THOUGHT("Hm,"), CASE_THOUGHT(" \"so\"\n\xc3\xa9."), CASE_TEXT("I look."),
+                CASE_TOOL(0, "now"), CASE_ARGS(0, "{}")}},
     {.name = "load", .body = "{\"model\":\"tiny\",\"messages\":[]}", .is_load = true},
     {.name = "failed",
      .body = "{\"model\":\"tiny\",\"messages\":[{\"role\":\"user\",\"content\":\"w\"}]}",
@@ -198,6 +250,10 @@ static const struct codec_case ollama_generate_cases[] = {
          "{\"model\":\"tiny\",\"prompt\":\"Once \",\"raw\":true,\"stream\":false,\"think\":true}",
      .finish = FINISH_LENGTH,
      .events = {CASE_TEXT("upon")}},
+    {.name = "thoughts",
+     .body = "{\"model\":\"tiny\",\"prompt\":\"Why?\",\"think\":\"low\"}",
+     .finish = FINISH_STOP,
+     .events = {CASE_THOUGHT("Hm,"), CASE_THOUGHT(" so."), CASE_TEXT("Because.")}},
     {.name = "load", .body = "{\"model\":\"tiny\"}", .is_load = true},
     {.name = "failed", .body = "{\"model\":\"tiny\",\"prompt\":\"Why?\"}", .finish = FINISH_NONE},
 };

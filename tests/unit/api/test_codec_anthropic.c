@@ -59,9 +59,11 @@ static const struct bad_body bad[] = {
     {BLOCK("user", "{\"type\":\"text\"}"), "messages[0].content[0].text", "missing"},
     {BLOCK("user", "{\"type\":\"text\",\"text\":5}"), "messages[0].content[0].text", NULL},
     {BLOCK("user", "{\"type\":\"tool_result\"}"), "messages[0].content[0].tool_use_id", "missing"},
-    {BLOCK("user", "{\"type\":\"tool_result\",\"tool_use_id\":\"t\",\"content\":[{\"type\":"
-                   "\"image\"}]}"),
-     "messages[0].content[0].content[0].type", "text"},
+    {"{" MAX
+     "\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"tool_use\",\"id\":\"t\","
+     "\"name\":\"f\"}]},{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":"
+     "\"t\",\"content\":[{\"type\":\"image\"}]}]}]}",
+     "messages[1].content[0].content[0].type", "text"},
     {BLOCK("assistant", "{\"type\":\"tool_use\",\"name\":\"f\"}"), "messages[0].content[0].id",
      "missing"},
     {BLOCK("assistant", "{\"type\":\"tool_use\",\"id\":\"f\"}"), "messages[0].content[0].name",
@@ -74,6 +76,8 @@ static const struct bad_body bad[] = {
      "custom"},
     {"{" MAX USER "\"tools\":[{\"input_schema\":{}}]}", "tools[0].name", "missing"},
     {"{" MAX USER "\"tool_choice\":{\"type\":\"any\"}}", "tool_choice", "tools"},
+    {"{" MAX USER "\"tool_choice\":{\"type\":\"required\"}}", "tool_choice.type",
+     "'required' is not supported; supported: auto, any, tool, none."},
     {"{" MAX USER "\"tool_choice\":{\"type\":\"tool\"}}", "tool_choice.name", "missing"},
     {"{" MAX USER "\"tool_choice\":{\"type\":\"tool\",\"name\":\"f\"}}", "tool_choice", "'f'"},
     {"{" MAX USER "\"tool_choice\":\"auto\"}", "tool_choice", NULL},
@@ -85,6 +89,7 @@ static const struct bad_body bad[] = {
     {"{" MAX USER "\"thinking\":{\"type\":\"maybe\"}}", "thinking.type", NULL},
     {"{" MAX USER "\"mcp_servers\":[{}]}", "mcp_servers", "not supported"},
     {"{" MAX USER "\"container\":\"c\"}", "container", "not supported"},
+    {"{" MAX USER "\"thread\":{\"type\":\"create\"}}", "thread", "send all messages"},
     {"{" MAX USER "\"output_config\":{\"format\":{\"type\":\"json_schema\"}}}",
      "output_config.format.schema", "missing"},
 };

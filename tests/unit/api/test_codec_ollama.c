@@ -29,7 +29,8 @@ static const struct ollama_model models[] = {
      .parameter_count = 134515008,
      .ctx_tokens = 2048,
      .dims = 576,
-     .has_tools = true},
+     .has_tools = true,
+     .has_thoughts = true},
     {.name = CASE_STR("minilm"), .parameter_count = 7610000000, .is_embedder = true},
 };
 

@@ -55,8 +55,9 @@ static const struct bad_body bad[] = {
      "missing"},
     {"{\"input\":[{\"type\":\"function_call\",\"name\":\"f\"}]}", "input[0].call_id", "missing"},
     {"{\"input\":[{\"type\":\"function_call\",\"call_id\":\"c\"}]}", "input[0].name", "missing"},
-    {"{\"input\":[{\"type\":\"function_call_output\",\"call_id\":\"c\"}]}", "input[0].output",
-     "missing"},
+    {"{\"input\":[{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\"},"
+     "{\"type\":\"function_call_output\",\"call_id\":\"c\"}]}",
+     "input[1].output", "missing"},
     {"{\"input\":[{\"type\":\"function_call_output\",\"output\":\"c\"}]}", "input[0].call_id",
      "missing"},
     {"{\"input\":[{\"type\":\"item_reference\",\"id\":\"x\"}]}", "input[0].type", "stored"},
@@ -72,7 +73,9 @@ static const struct bad_body bad[] = {
     {"{" IN "\"tools\":[{\"type\":\"web_search\"}]}", "tools[0].type", "web_search"},
     {"{" IN "\"tools\":[{\"type\":\"function\"}]}", "tools[0].name", "missing"},
     {"{" IN "\"tool_choice\":\"required\"}", "tool_choice", "tools"},
-    {"{" IN "\"tool_choice\":\"perhaps\"}", "tool_choice", "auto"},
+    {"{" IN "\"tool_choice\":\"perhaps\"}", "tool_choice",
+     "'perhaps' is not supported; supported: none, auto, required, or {\"type\": \"function\", "
+     "\"name\""},
     {"{" IN "\"tool_choice\":{\"type\":\"function\",\"name\":\"f\"}}", "tool_choice", "'f'"},
     {"{" IN "\"max_output_tokens\":0}", "max_output_tokens", "minimum"},
     {"{" IN "\"max_output_tokens\":\"9\"}", "max_output_tokens", "a string"},

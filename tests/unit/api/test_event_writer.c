@@ -22,11 +22,12 @@ static void done(struct lib_answer *l) {
     mem_free(l);
 }
 
-/* The log as text: T0+2(xy) is a text of tokens 0 and 1; C a call, A arguments, F the end. */
+/* The log as text: T0+2(xy) is a text of tokens 0 and 1; H a thought, C a call, A arguments,
+ * F the end. */
 static void put_log(const struct event_log *log, struct buf *out) {
     for (uint32_t i = 0; i < event_log_count(log); i++) {
         struct api_event ev = event_log_at(log, i);
-        buf_printf(out, "%c%u+%u(%.*s)", "TCAF"[ev.kind], ev.first_token, ev.token_count,
+        buf_printf(out, "%c%u+%u(%.*s)", "THCAF"[ev.kind], ev.first_token, ev.token_count,
                    STR_ARG(ev.text));
         if (ev.kind == EVENT_FINISH) buf_printf(out, "%s/%u", finish_name(ev.finish), ev.tool);
     }
@@ -384,68 +385,152 @@ static void test_a_log_links_the_events_of_each_choice(void **state) {
     event_log_destroy(log);
 }
 
-/* `said`: the model's text after the beginning of a forced call. */
-static void expect_forced(const char *form, const char *template, const char *opening,
-                          const char *said, const char *wanted) {
+/* --- thoughts ----------------------------------------------------------------------------- */
+
+static struct lib_answer *begin_thinking(void) {
     struct lib_answer *l = begin();
-    struct tokenizer *own = byte_tokenizer(str_of(template));
-    struct buf put;
+    l->request.is_chat = true;
+    return l;
+}
+
+static void say_thinking(struct lib_answer *l, const char *text) {
+    lib_begin_with(l, tokenizer,
+                   (struct lib_forms){tool_form_find("hermes"), think_form_find("think")}, 1);
+    lib_say(l, 0, str_of(text), FINISH_STOP);
+}
+
+static void test_thoughts_are_events_of_their_own_and_their_tokens_are_counted(void **state) {
+    (void)state;
+    struct lib_answer *l = begin_thinking();
+    say_thinking(l, "<think>\na b</think>\n\nc");
+    expect_log(l, "H0+9(a)H9+2( b)T11+11(c)F22+0()stop/0");
+    assert_int_equal(event_writer_thought_tokens(l->writers[0]), 19);
+    done(l);
+}
+
+static void test_if_tokens_are_shown_the_closing_mark_is_no_part_of_the_text(void **state) {
+    (void)state;
+    struct lib_answer *l = begin_thinking();
+    l->request.return_token_ids = true;
+    say_thinking(l, "<think>a</think>\nc");
+    expect_log(l, "H0+8(a)H8+8()T16+2(c)F18+0()stop/0");
+    done(l);
+}
+
+static void test_hidden_thoughts_are_counted_and_leave_their_tokens(void **state) {
+    (void)state;
+    for (int shown = 0; shown < 2; shown++) {
+        struct lib_answer *l = begin_thinking();
+        l->request.thinking.is_hidden = true;
+        l->request.return_token_ids = shown;
+        say_thinking(l, "<think>ab</think>c");
+        expect_log(l, shown ? "T0+8()T8+1()T9+8()T17+1(c)F18+0()stop/0" : "T0+18(c)F18+0()stop/0");
+        assert_int_equal(event_writer_thought_tokens(l->writers[0]), 17);
+        done(l);
+    }
+}
+
+static void test_thoughts_stay_in_the_text_if_the_request_or_the_prompt_says_so(void **state) {
+    (void)state;
+    for (int is_chat = 0; is_chat < 2; is_chat++) {
+        struct lib_answer *l = begin_thinking();
+        l->request.is_chat = is_chat;
+        l->request.thinking.in_text = is_chat;
+        say_thinking(l, "<think>a</think>c");
+        for (uint32_t i = 0; i < event_log_count(l->answer.log); i++)
+            assert_int_not_equal(event_log_at(l->answer.log, i).kind, EVENT_THOUGHT);
+        assert_int_equal(event_log_count(l->answer.log), strlen("<think>a</think>c") + 1);
+        assert_int_equal(event_writer_thought_tokens(l->writers[0]), 0);
+        done(l);
+    }
+}
+
+static void test_a_thought_that_the_prompt_has_opened_begins_with_the_answer(void **state) {
+    (void)state;
+    struct lib_answer *l = begin_thinking();
+    lib_begin_with(l, tokenizer, (struct lib_forms){NULL, think_form_find("think")}, 1);
+    event_writer_set_in_thought(l->writers[0]);
+    lib_say(l, 0, STR("\na"), FINISH_LENGTH);
+    expect_log(l, "H0+2(a)F2+0()length/0");
+    assert_int_equal(event_writer_thought_tokens(l->writers[0]), 2);
+    done(l);
+}
+
+static void test_calls_are_found_behind_thoughts_and_not_in_them(void **state) {
+    (void)state;
+    struct lib_answer *l = begin_thinking();
     l->request.tools = TOOLS;
-    l->request.tool_choice = opening[strlen(opening) - 1] == '{' ? TOOLS_NAMED : TOOLS_REQUIRED;
-    l->request.tool_name = STR("f");
-    buf_init(&put, 1 << 10);
-    tool_opening_put(tool_form_find(form), str_of(template), &l->request, &put);
-    assert_string_equal(buf_text(&put), opening);
-    buf_deinit(&put);
-    lib_begin(l, own, tool_form_find(form), 1);
-    lib_say(l, 0, str_of(said), FINISH_STOP);
-    struct buf out;
-    buf_init(&out, 1 << 16);
+    l->request.tool_choice = TOOLS_AUTO;
+    say_thinking(l, "<think><tool_call>" CALL "</think>\n<tool_call>" CALL);
+    struct buf thought;
+    buf_init(&thought, 1 << 10);
     for (uint32_t i = 0; i < event_log_count(l->answer.log); i++) {
         struct api_event ev = event_log_at(l->answer.log, i);
-        if (ev.kind != EVENT_ARGS) buf_put_char(&out, "TCAF"[ev.kind]);
-        buf_put_str(&out, ev.text);
+        assert_int_not_equal(ev.kind, EVENT_TEXT);
+        if (ev.kind == EVENT_THOUGHT) buf_put_str(&thought, ev.text);
     }
-    assert_string_equal(buf_text(&out), wanted);
-    buf_deinit(&out);
+    assert_string_equal(buf_text(&thought), "<tool_call>" CALL);
+    assert_int_equal(event_writer_calls(l->writers[0]), 1);
+    buf_deinit(&thought);
     done(l);
-    tokenizer_destroy(own);
 }
 
-static void test_a_forced_call_begins_in_the_prompt(void **state) {
+/* Thoughts that stay in the text are no place for calls either; every byte of them is text. */
+static void test_calls_in_thoughts_that_stay_in_the_text_are_text(void **state) {
     (void)state;
-    expect_forced("hermes", "tools", "<tool_call>\n{\"name\": \"f\", \"arguments\": {",
-                  "\"a\": 1}}\n</tool_call>", "Cf{\"a\": 1}F");
-    expect_forced("hermes", "tools", "<tool_call>\n{\"name\": \"",
-                  "f\", \"arguments\": {}}\n</tool_call>", "Cf{}F");
-    expect_forced("llama3", "tools", "{\"name\": \"f\", \"parameters\": {", "\"a\": 1}}",
-                  "Cf{\"a\": 1}F");
-    expect_forced("json", "tools", "{\"name\": \"f\", \"arguments\": {", "}}", "Cf{}F");
-    expect_forced("mistral", "[TOOL_CALLS]", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {",
-                  "}}]", "Cf{}F");
-    expect_forced("mistral", "[TOOL_CALLS]..[ARGS]", "[TOOL_CALLS]f[ARGS]{", "}", "Cf{}F");
-    expect_forced("mistral", "[TOOL_CALLS]..[ARGS]", "[TOOL_CALLS]", "f[ARGS]{}", "Cf{}F");
-    /* An answer without text has no call: the model wrote none. */
-    expect_forced("hermes", "tools", "<tool_call>\n{\"name\": \"", "", "F");
-    expect_forced("json", "tools", "{\"name\": \"f\", \"arguments\": {", "", "F");
+    static const struct {
+        bool is_open;
+        const char *answer, *text;
+        uint32_t calls;
+    } rows[] = {
+        {false, "<think>\n<tool_call>" CALL "</think>\n\n<tool_call>" CALL,
+         "<think>\n<tool_call>" CALL "</think>\n\n", 1},
+        {true, "\n<tool_call>" CALL "</think>\n<tool_call>" CALL, "\n<tool_call>" CALL "</think>\n",
+         1},
+        {false, "<thin<tool_call>" CALL, "<thin", 1},
+        {false, "<tool_call>" CALL, "", 1},
+        {false, " <think", " <think", 0},
+        {true, " <tool_call>" CALL, " <tool_call>" CALL, 0},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct lib_answer *l = begin_thinking();
+        struct buf text;
+        buf_init(&text, 1 << 12);
+        l->request.tools = TOOLS;
+        l->request.tool_choice = TOOLS_AUTO;
+        l->request.thinking.in_text = true;
+        lib_begin_with(l, tokenizer,
+                       (struct lib_forms){tool_form_find("hermes"), think_form_find("think")}, 1);
+        if (rows[i].is_open) event_writer_set_in_thought(l->writers[0]);
+        lib_say(l, 0, str_of(rows[i].answer), FINISH_STOP);
+        for (uint32_t k = 0; k < event_log_count(l->answer.log); k++) {
+            struct api_event ev = event_log_at(l->answer.log, k);
+            if (ev.kind == EVENT_TEXT) buf_put_str(&text, ev.text);
+        }
+        assert_string_equal(buf_text(&text), rows[i].text);
+        assert_int_equal(event_writer_calls(l->writers[0]), rows[i].calls);
+        buf_deinit(&text);
+        done(l);
+    }
 }
 
-static void test_no_call_is_forced_unless_one_is_required(void **state) {
+/* The marks of some models are special tokens, which are usually left out of the text. */
+static void test_marks_that_are_special_tokens_are_seen(void **state) {
     (void)state;
-    struct api_request r;
-    struct buf put;
-    api_request_init(&r, NULL);
-    buf_init(&put, 1 << 10);
-    r.tools = json_of("[{}]");
-    r.tool_choice = TOOLS_AUTO;
-    tool_opening_put(tool_form_find("hermes"), STR(""), &r, &put);
-    r.tool_choice = TOOLS_REQUIRED;
-    tool_opening_put(NULL, STR(""), &r, &put);
-    r.no_generation_prompt = true;
-    tool_opening_put(tool_form_find("hermes"), STR(""), &r, &put);
-    assert_int_equal(put.len, 0);
-    buf_deinit(&put);
-    api_request_deinit(&r);
+    static const struct think_form form = {
+        .name = "special", .open = "<tool_call>", .close = "<|begin|>"};
+    const int32_t tokens[] = {T_CALL, 'a', T_BEGIN, 'b', T_END};
+    for (int in_text = 0; in_text < 2; in_text++) {
+        struct lib_answer *l = begin_thinking();
+        l->request.thinking.in_text = in_text;
+        lib_begin_with(l, tokenizer, (struct lib_forms){NULL, &form}, 1);
+        lib_push(l, 0, tokens, 5, 5);
+        lib_finish(l, 0, FINISH_STOP);
+        expect_log(l, in_text ? "T0+1(<tool_call>)T1+1(a)T2+1(<|begin|>)T3+1(b)F4+1()stop/0"
+                              : "H0+2(a)T2+2(b)F4+1()stop/0");
+        assert_int_equal(event_writer_thought_tokens(l->writers[0]), in_text ? 0 : 3);
+        done(l);
+    }
 }
 
 int main(void) {
@@ -468,8 +553,14 @@ int main(void) {
         cmocka_unit_test(test_a_log_keeps_long_texts_up_to_its_last_byte),
         cmocka_unit_test(test_text_is_cut_between_characters),
         cmocka_unit_test(test_a_log_links_the_events_of_each_choice),
-        cmocka_unit_test(test_a_forced_call_begins_in_the_prompt),
-        cmocka_unit_test(test_no_call_is_forced_unless_one_is_required),
+        cmocka_unit_test(test_thoughts_are_events_of_their_own_and_their_tokens_are_counted),
+        cmocka_unit_test(test_if_tokens_are_shown_the_closing_mark_is_no_part_of_the_text),
+        cmocka_unit_test(test_hidden_thoughts_are_counted_and_leave_their_tokens),
+        cmocka_unit_test(test_thoughts_stay_in_the_text_if_the_request_or_the_prompt_says_so),
+        cmocka_unit_test(test_a_thought_that_the_prompt_has_opened_begins_with_the_answer),
+        cmocka_unit_test(test_calls_are_found_behind_thoughts_and_not_in_them),
+        cmocka_unit_test(test_calls_in_thoughts_that_stay_in_the_text_are_text),
+        cmocka_unit_test(test_marks_that_are_special_tokens_are_seen),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

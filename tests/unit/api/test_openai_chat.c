@@ -17,10 +17,11 @@
     "{\"id\":\"chatcmpl-abc123\",\"object\":\"" object "\",\"created\":1700000000,"                \
     "\"model\":\"m\\\"1\",\"system_fingerprint\":\"fp_0\",\"choices\":["
 #define CHUNK HEAD("chat.completion.chunk")
-#define USAGE(out, total)                                                                          \
+#define USAGE(out, total) USAGE_WITH(out, total, "0")
+#define USAGE_WITH(out, total, thoughts)                                                           \
     "{\"prompt_tokens\":3,\"completion_tokens\":" out ",\"total_tokens\":" total                   \
     ",\"prompt_tokens_details\":{\"cached_tokens\":1,\"audio_tokens\":0},"                         \
-    "\"completion_tokens_details\":{\"reasoning_tokens\":0,\"audio_tokens\":0,"                    \
+    "\"completion_tokens_details\":{\"reasoning_tokens\":" thoughts ",\"audio_tokens\":0,"         \
     "\"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}}"
 
 static const struct codec *chat(void) { return codec_find("openai.chat"); }
@@ -329,7 +330,7 @@ static void test_messages_get_the_form_that_templates_read(void **state) {
         "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"c1\",\"type\":"
         "\"function\",\"function\":{\"name\":\"f\",\"arguments\":{\"x\":1.5}}},{\"type\":"
         "\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"oops\"}}]},{\"role\":\"tool\","
-        "\"tool_call_id\":\"c1\",\"content\":\"7\"}]");
+        "\"name\":\"f\",\"tool_call_id\":\"c1\",\"content\":\"7\"}]");
     expect_messages("{\"messages\":[{\"role\":\"function\",\"name\":\"f\",\"content\":\"7\"},"
                     "{\"role\":\"assistant\"}]}",
                     "[{\"role\":\"tool\",\"name\":\"f\",\"content\":\"7\"},"
@@ -430,7 +431,8 @@ static void test_invalid_fields_are_refused_by_name(void **state) {
                    "invalid_value", "4");
     expect_refusal("{" HELLO_MESSAGES ",\"tool_choice\":\"auto\"}", "tool_choice", NULL, "tools");
     expect_refusal("{" HELLO_MESSAGES "," TOOLS ",\"tool_choice\":\"maybe\"}", "tool_choice",
-                   "invalid_value", "");
+                   "invalid_value",
+                   "'maybe' is not supported; supported: none, auto, required, or {");
     expect_refusal("{" HELLO_MESSAGES "," TOOLS
                    ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}}",
                    "tool_choice", "invalid_value", "'g'");
@@ -534,6 +536,139 @@ static void test_the_only_tool_that_is_required_is_named(void **state) {
     done(l);
 }
 
+/* --- thoughts --------------------------------------------------------------------------- */
+
+static struct lib_answer *ask_thinking(const char *body) {
+    struct lib_answer *l = mem_zalloc(sizeof(*l));
+    struct api_error e = {0};
+    if (lib_read_body(chat(), str_of(body), &l->request, &e) != ST_OK)
+        fail_msg("%s: %s", e.param, e.message.text);
+    lib_begin_with(l, tokenizer, (struct lib_forms){NULL, think_form_find("think")}, 1);
+    return l;
+}
+
+#define DELTA(member)                                                                              \
+    CHUNK "{\"index\":0,\"delta\":{" member "},\"logprobs\":null,\"finish_reason\":null}],"        \
+          "\"usage\":null}\n"
+
+static void test_thoughts_are_reasoning_content(void **state) {
+    (void)state;
+    static const int32_t tokens[] = {'<', 't', 'h', 'i', 'n', 'k', '>', T_HELLO, '"', '<',
+                                     '/', 't', 'h', 'i', 'n', 'k', '>', '\n',    'a', T_END};
+    struct lib_answer *l = ask_thinking("{" HELLO_MESSAGES ",\"stream\":true,\"stream_options\":"
+                                        "{\"include_usage\":true}}");
+    lib_push(l, 0, tokens, 20, 1);
+    lib_finish(l, 0, FINISH_STOP);
+    expect_stream(
+        l, DELTA("\"role\":\"assistant\",\"content\":\"\",\"refusal\":null")
+               DELTA("\"reasoning_content\":\"Hello\"") DELTA("\"reasoning_content\":\"\\\"\"")
+                   DELTA("\"content\":\"a\"") CHUNK
+        "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\"}],"
+        "\"usage\":null}\n" CHUNK "],\"usage\":" USAGE_WITH("20", "23", "17") "}\n[DONE]\n");
+    expect_whole(l, HEAD("chat.completion") "{\"index\":0,\"message\":{\"role\":\"assistant\","
+                                            "\"content\":\"a\",\"reasoning_content\":"
+                                            "\"Hello\\\"\",\"refusal\":null,"
+                                            "\"annotations\":[]},\"logprobs\":null,"
+                                            "\"finish_reason\":\"stop\"}],\"usage\":" USAGE_WITH(
+                                                "20", "23", "17") "}");
+    done(l);
+}
+
+static void test_a_cut_thought_leaves_an_empty_content(void **state) {
+    (void)state;
+    struct lib_answer *l = ask_thinking("{" HELLO_MESSAGES "}");
+    lib_say(l, 0, STR("<think>Hm"), FINISH_LENGTH);
+    expect_whole(l, HEAD("chat.completion") "{\"index\":0,\"message\":{\"role\":\"assistant\","
+                                            "\"content\":\"\",\"reasoning_content\":\"Hm\","
+                                            "\"refusal\":null,\"annotations\":[]},"
+                                            "\"logprobs\":null,\"finish_reason\":\"length\"}],"
+                                            "\"usage\":" USAGE_WITH("9", "12", "9") "}");
+    done(l);
+}
+
+static void test_fields_of_thoughts_are_stored(void **state) {
+    (void)state;
+    static const struct {
+        const char *fields;
+        struct api_thinking want;
+        const char *kwargs;
+    } cases[] = {
+        {"\"n\":1", {0}, ""},
+        {"\"reasoning_format\":\"none\"", {.in_text = true}, ""},
+        {"\"reasoning_format\":\"auto\"", {0}, ""},
+        {"\"reasoning_format\":\"deepseek\"", {0}, ""},
+        {"\"include_reasoning\":false", {.is_hidden = true}, ""},
+        {"\"include_reasoning\":true", {0}, ""},
+        {"\"reasoning\":{\"exclude\":true}", {.is_hidden = true}, ""},
+        {"\"thinking_token_budget\":0", {.has_budget = true}, ""},
+        {"\"thinking_token_budget\":-1", {0}, ""},
+        {"\"thinking_budget_tokens\":9", {.has_budget = true, .budget_tokens = 9}, ""},
+        {"\"reasoning\":{\"max_tokens\":8}", {.has_budget = true, .budget_tokens = 8}, ""},
+        {"\"reasoning_effort\":\"low\"", {0}, "{\"reasoning_effort\":\"low\"}"},
+        {"\"reasoning\":{\"effort\":\"high\"}", {0}, "{\"reasoning_effort\":\"high\"}"},
+        {"\"reasoning_effort\":\"none\"",
+         {0},
+         "{\"reasoning_effort\":\"none\",\"enable_thinking\":false}"},
+        {"\"chat_template_kwargs\":{\"enable_thinking\":true},\"reasoning_effort\":\"none\"",
+         {0},
+         "{\"enable_thinking\":true,\"reasoning_effort\":\"none\"}"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct api_request r;
+        struct api_error e = {0};
+        struct buf body, kwargs;
+        buf_init(&body, 1 << 10);
+        buf_init(&kwargs, 1 << 10);
+        buf_printf(&body, "{" HELLO_MESSAGES ",%s}", cases[i].fields);
+        assert_int_equal(lib_read_body(chat(), buf_str(&body), &r, &e), ST_OK);
+        const struct api_thinking *got = &r.thinking, *want = &cases[i].want;
+        assert_int_equal(got->in_text, want->in_text);
+        assert_int_equal(got->is_hidden, want->is_hidden);
+        assert_int_equal(got->has_budget, want->has_budget);
+        assert_int_equal(got->budget_tokens, want->budget_tokens);
+        if (r.template_kwargs) json_put(r.template_kwargs, &kwargs);
+        assert_string_equal(buf_text(&kwargs), cases[i].kwargs);
+        api_request_deinit(&r);
+        buf_deinit(&body);
+        buf_deinit(&kwargs);
+    }
+}
+
+static void test_a_format_that_gives_thoughts_twice_is_refused(void **state) {
+    (void)state;
+    struct api_request r;
+    struct api_error e = {0};
+    assert_int_equal(
+        lib_read_body(chat(), STR("{" HELLO_MESSAGES ",\"reasoning_format\":\"deepseek-legacy\"}"),
+                      &r, &e),
+        ST_BAD);
+    assert_string_equal(e.param, "reasoning_format");
+    assert_non_null(strstr(e.message.text, "deepseek"));
+    api_request_deinit(&r);
+}
+
+static void test_reasoning_is_another_name_of_reasoning_content(void **state) {
+    (void)state;
+    static const char *const members[] = {"\"reasoning\":\"T\"", "\"reasoning_content\":\"T\"",
+                                          "\"reasoning\":\"other\",\"reasoning_content\":\"T\""};
+    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
+        struct api_request r;
+        struct api_error e = {0};
+        struct buf body, got;
+        buf_init(&body, 1 << 10);
+        buf_init(&got, 1 << 10);
+        buf_printf(&body, "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",%s}]}",
+                   members[i]);
+        assert_int_equal(lib_read_body(chat(), buf_str(&body), &r, &e), ST_OK);
+        json_put(r.messages, &got);
+        assert_string_equal(buf_text(&got), "[{\"role\":\"assistant\",\"reasoning_content\":"
+                                            "\"T\",\"content\":\"a\"}]");
+        api_request_deinit(&r);
+        buf_deinit(&body);
+        buf_deinit(&got);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_stream_consists_of_openais_chunks),
@@ -554,6 +689,11 @@ int main(void) {
         cmocka_unit_test(test_every_field_reaches_the_request),
         cmocka_unit_test(test_tool_choice_decides_which_tools_the_template_sees),
         cmocka_unit_test(test_the_only_tool_that_is_required_is_named),
+        cmocka_unit_test(test_thoughts_are_reasoning_content),
+        cmocka_unit_test(test_a_cut_thought_leaves_an_empty_content),
+        cmocka_unit_test(test_fields_of_thoughts_are_stored),
+        cmocka_unit_test(test_a_format_that_gives_thoughts_twice_is_refused),
+        cmocka_unit_test(test_reasoning_is_another_name_of_reasoning_content),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

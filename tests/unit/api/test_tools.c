@@ -1,7 +1,7 @@
-/* Goal:   tool calls are found in each form, ordinary text and ordinary JSON are never taken for
- *         calls, and the events do not depend on how the text is cut.
- * Method: a table of texts and their events, written as text{name|arguments}text; each is pushed
- *         whole, byte by byte, and in two pieces for every cut. */
+/* Goal:   what all tool forms have in common: text and arguments are passed on as early as can
+ *         be, limits hold, templates have the right form, and each form reads what its shapes say.
+ * Method: texts pushed in pieces; for shapes, a call is written from the shape's texts and parsed.
+ *         test_tool_X.c has the texts of each form. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,280 +11,13 @@
 
 #include "api/tools.h"
 #include "base/mem.h"
-#include "unit/api/tool_events.h"
+#include "unit/api/tool_cases.h"
 #include "unit/json_lib.h"
 #include "unit/text/tok_lib.h"
 
-/* The request's tools: f, get_weather, add. */
-static const char tools_text[] =
-    "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}},"
-    "{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{}}},"
-    "{\"type\":\"function\",\"function\":{\"name\":\"add\"}}]";
 static struct json *tools;
 
-struct tool_case {
-    const char *form, *text, *events;
-};
-
-#define TC_OPEN "<tool_call>\n"
-#define TC_CLOSE "\n</tool_call>"
-
-static const struct tool_case hermes_cases[] = {
-    {"hermes", "", ""},
-    {"hermes", "Plain answer, 1 < 2, <b>bold</b>.", "Plain answer, 1 < 2, <b>bold</b>."},
-    {"hermes", "  \n", "  \n"},
-    {"hermes", "\n\nHello", "\n\nHello"},
-    {"hermes", TC_OPEN "{\"name\": \"f\", \"arguments\": {\"a\": 1}}" TC_CLOSE, "{f|{\"a\": 1}}"},
-    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", "{f|{}}"},
-    {"hermes", "\n \n" TC_OPEN "{\"name\": \"f\", \"arguments\": {}}" TC_CLOSE "\n", "{f|{}}"},
-    {"hermes",
-     "Let me see.\n" TC_OPEN "{\"name\": \"f\", \"arguments\": {}}" TC_CLOSE "\n" TC_OPEN
-     "{\"name\": \"add\", \"arguments\": {\"x\": [1, {\"y\": \"}\"}]}}" TC_CLOSE " Done.",
-     "Let me see.\n{f|{}}{add|{\"x\": [1, {\"y\": \"}\"}]}} Done."},
-    /* Arguments before the name. */
-    {"hermes", TC_OPEN "{\"arguments\": {\"q\": \"x\"}, \"name\": \"f\"}" TC_CLOSE,
-     "{f|{\"q\": \"x\"}}"},
-    /* Strings with quotes, braces, backslashes and the closing mark in them. */
-    {"hermes",
-     TC_OPEN
-     "{\"name\": \"f\", \"arguments\": {\"s\": \"a\\\"}\\\\\", \"t\": \"</tool_call>\"}}" TC_CLOSE
-     "x",
-     "{f|{\"s\": \"a\\\"}\\\\\", \"t\": \"</tool_call>\"}}x"},
-    /* Arguments as a string: its contents. */
-    {"hermes",
-     TC_OPEN
-     "{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": \\\"\\u00e9\\ud83d\\ude00\\n\\\"}\"}" TC_CLOSE,
-     "{f|{\"a\": \"\xc3\xa9\xf0\x9f\x98\x80\n\"}}"},
-    {"hermes", TC_OPEN "{\"arguments\": \"{\\\"a\\\":1}\", \"name\": \"f\"}" TC_CLOSE,
-     "{f|{\"a\":1}}"},
-    {"hermes", TC_OPEN "{\"name\": \"f\", \"arguments\": \"{\\ud800x\\udc00}\"}" TC_CLOSE,
-     "{f|{\xef\xbf\xbdx\xef\xbf\xbd}}"},
-    /* No arguments at all, null, an empty string. */
-    {"hermes", TC_OPEN "{\"name\": \"f\"}" TC_CLOSE, "{f|{}}"},
-    {"hermes", TC_OPEN "{\"name\": \"f\", \"arguments\": null}" TC_CLOSE, "{f|{}}"},
-    {"hermes", TC_OPEN "{\"name\": \"f\", \"arguments\": \"\"}" TC_CLOSE, "{f|{}}"},
-    /* Other keys, an escaped name, and the wrapper of OpenAI's shape. */
-    {"hermes",
-     TC_OPEN "{\"id\": 7, \"thought\": [\"x\", {\"name\": 1}], \"name\": \"\\u0066\", "
-             "\"arguments\": {}, \"more\": true}" TC_CLOSE,
-     "{f|{}}"},
-    {"hermes",
-     TC_OPEN "{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {\"a\": "
-             "2}}}" TC_CLOSE,
-     "{f|{\"a\": 2}}"},
-    /* The answer breaks off: a call that was reported stays, one that was not becomes text. */
-    {"hermes", TC_OPEN "{\"name\": \"f\", \"arguments\": {\"a\": \"b", "{f|{\"a\": \"b}"},
-    {"hermes", TC_OPEN "{\"name\": \"f\", \"arguments\"",
-     TC_OPEN "{\"name\": \"f\", \"arguments\""},
-    {"hermes", TC_OPEN "{\"name\": \"f\", \"arguments\": {}}\n</tool", "{f|{}}"},
-    {"hermes", "Hi <tool_ca", "Hi <tool_ca"},
-    /* Malformed JSON inside the tags. */
-    {"hermes", TC_OPEN "not json" TC_CLOSE, TC_OPEN "not json" TC_CLOSE},
-    {"hermes", TC_OPEN "{\"name\": 5, \"arguments\": {}}" TC_CLOSE,
-     TC_OPEN "{\"name\": 5, \"arguments\": {}}" TC_CLOSE},
-    {"hermes", TC_OPEN "{\"name\": \"f\" \"arguments\": {}}" TC_CLOSE,
-     TC_OPEN "{\"name\": \"f\" \"arguments\": {}}" TC_CLOSE},
-    {"hermes", TC_OPEN "{\"name\": \"f\", \"arguments\": [1]}" TC_CLOSE,
-     TC_OPEN "{\"name\": \"f\", \"arguments\": [1]}" TC_CLOSE},
-    {"hermes", TC_OPEN "{}" TC_CLOSE, TC_OPEN "{}" TC_CLOSE},
-    /* A brace that is missing or one too many, after the call was reported. */
-    {"hermes", TC_OPEN "{\"name\": \"f\", \"arguments\": {\"a\": 1}" TC_CLOSE "ok",
-     "{f|{\"a\": 1}}ok"},
-    {"hermes", TC_OPEN "{\"name\": \"f\", \"arguments\": {}} }" TC_CLOSE "ok",
-     "{f|{}}}" TC_CLOSE "ok"},
-    {"hermes", TC_OPEN "{\"name\": \"f\", \"arguments\": {} oh < </ </tool_ </tool_call>ok",
-     "{f|{}}ok"},
-    /* Marks that follow each other. */
-    {"hermes", "<tool_call>" TC_OPEN "{\"name\": \"f\", \"arguments\": {}}" TC_CLOSE,
-     "<tool_call>{f|{}}"},
-    {"hermes", "<<tool_call>{\"name\": \"f\", \"arguments\": {}}" TC_CLOSE, "<{f|{}}"},
-    {"hermes",
-     TC_OPEN "{\"name\": \"f\", \"arguments\": {}}\n" TC_OPEN
-             "{\"name\": \"add\", \"arguments\": {}}" TC_CLOSE,
-     "{f|{}}{add|{}}"},
-    {"hermes",
-     TC_OPEN "{\"name\": \"f\", \"arguments\": {} ]" TC_OPEN
-             "{\"name\": \"add\", \"arguments\": {}}" TC_CLOSE,
-     "{f|{}}{add|{}}"},
-    {"hermes", TC_OPEN "{\"name\": \"f\", \"arguments\": {}}</tool>x", "{f|{}}</tool>x"},
-    /* A name that is not the request's. */
-    {"hermes", TC_OPEN "{\"name\": \"rm\", \"arguments\": {}}" TC_CLOSE,
-     TC_OPEN "{\"name\": \"rm\", \"arguments\": {}}" TC_CLOSE},
-    {"hermes", TC_OPEN "{\"name\": \"\", \"arguments\": {}}" TC_CLOSE,
-     TC_OPEN "{\"name\": \"\", \"arguments\": {}}" TC_CLOSE},
-};
-
-static const struct tool_case llama3_cases[] = {
-    {"llama3", "{\"name\": \"f\", \"parameters\": {\"a\": \"1\"}}", "{f|{\"a\": \"1\"}}"},
-    {"llama3", "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "{f|{}}"},
-    {"llama3", "Sure. <|python_tag|> {\"name\": \"f\", \"parameters\": {}}", "Sure. {f|{}}"},
-    {"llama3",
-     "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"add\", \"parameters\": {\"x\": 1}}",
-     "{f|{}}{add|{\"x\": 1}}"},
-    {"llama3", "{\"name\": \"f\", \"parameters\": {}}\n{\"name\": \"add\", \"parameters\": {}}\n",
-     "{f|{}}{add|{}}"},
-    {"llama3",
-     "<|python_tag|>{\"name\": \"f\", \"parameters\": {}};<|python_tag|>{\"name\": "
-     "\"add\", \"parameters\": {}}",
-     "{f|{}}{add|{}}"},
-    {"llama3", "{\"name\": \"f\", \"parameters\": {}}; then", "{f|{}}; then"},
-    {"llama3", "{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}", "{f|{}}"},
-    {"llama3", "{\"type\": \"function\", \"function\": \"f\", \"parameters\": {}}", "{f|{}}"},
-    {"llama3",
-     "{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"k\": {}}}}",
-     "{f|{\"k\": {}}}"},
-    {"llama3", "{\"function\": {\"parameters\": {\"k\": 1}, \"name\": \"f\"}, \"id\": null}",
-     "{f|{\"k\": 1}}"},
-    {"llama3", "<|python_tag|>{\"name\": \"f\"}", "{f|{}}"},
-    /* Not at the beginning, it is JSON that the user asked for. */
-    {"llama3", "Here: {\"name\": \"f\", \"parameters\": {}}",
-     "Here: {\"name\": \"f\", \"parameters\": {}}"},
-    {"llama3", "{\"name\": \"f\"}", "{\"name\": \"f\"}"},
-    {"llama3", "{\"name\": \"Bob\", \"parameters\": {}}",
-     "{\"name\": \"Bob\", \"parameters\": {}}"},
-    {"llama3", "{\"name\": \"f\", \"age\": 3}", "{\"name\": \"f\", \"age\": 3}"},
-    {"llama3", "{\"name\": \"f\", \"parameters\": \"none\"}",
-     "{\"name\": \"f\", \"parameters\": \"none\"}"},
-    {"llama3", "<|python_tag|>print(1)", "<|python_tag|>print(1)"},
-    {"llama3", "a <|python b", "a <|python b"},
-    {"llama3", "{\"name\": \"f\", \"parameters\": {}} and more", "{f|{}} and more"},
-    {"llama3", "; {", "; {"},
-};
-
-static const struct tool_case mistral_cases[] = {
-    {"mistral", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}}]", "{f|{\"a\": 1}}"},
-    {"mistral",
-     "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}, {\"arguments\": {\"b\": []}, \"name\": "
-     "\"add\", \"id\": \"abc123def\"}]",
-     "{f|{}}{add|{\"b\": []}}"},
-    {"mistral", "Wait. [TOOL_CALLS]f[ARGS]{\"a\": \"[\"}", "Wait. {f|{\"a\": \"[\"}}"},
-    {"mistral", "[TOOL_CALLS]f{\"a\": {\"b\": 1}}", "{f|{\"a\": {\"b\": 1}}}"},
-    {"mistral", "[TOOL_CALLS]f[CALL_ID]abcDEF123[ARGS]{}", "{f|{}}"},
-    {"mistral", "[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]get_weather[ARGS]{\"c\": 2}",
-     "{f|{}}{get_weather|{\"c\": 2}}"},
-    {"mistral", "[TOOL_CALLS]f [ARGS] {}\n", "{f|{}}"},
-    {"mistral", "[TOOL_CALLS]{\"name\": \"f\", \"arguments\": {}}", "{f|{}}"},
-    {"mistral", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}] bye", "{f|{}} bye"},
-    {"mistral", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, 5]", "{f|{}}5]"},
-    {"mistral", "[TOOL_CALLS][]", "[TOOL_CALLS][]"},
-    {"mistral", "[TOOL_CALLS]bob[ARGS]{}", "[TOOL_CALLS]bob[ARGS]{}"},
-    {"mistral", "[TOOL_CALLS]f[ARG]{}", "[TOOL_CALLS]f[ARG]{}"},
-    {"mistral", "[TOOL_CALLS]f[ARGS]{\"a\": tr", "{f|{\"a\": tr}"},
-    {"mistral", "[TOOL_CALLS]f[AR", "[TOOL_CALLS]f[AR"},
-    {"mistral", "see [1] and [2], [TOOL", "see [1] and [2], [TOOL"},
-    {"mistral", "[[TOOL_CALLS]f{}", "[{f|{}}"},
-    {"mistral", "[TOOL_CALLS]?", "[TOOL_CALLS]?"},
-};
-
-static const struct tool_case json_cases[] = {
-    {"json", "{\"name\": \"f\", \"arguments\": {\"a\": 1}}", "{f|{\"a\": 1}}"},
-    {"json", " \n{\"name\": \"f\", \"parameters\": {}}\n", "{f|{}}"},
-    {"json", "[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"add\", \"arguments\": {}}]",
-     "{f|{}}{add|{}}"},
-    {"json", "```json\n{\"name\": \"f\", \"arguments\": {}}\n```", "{f|{}}"},
-    {"json", "```\n[ {\"name\": \"f\", \"arguments\": {}} ]\n```\nDone.", "{f|{}}\nDone."},
-    {"json", "```json\n{\"name\": \"f\", \"arguments\": {}}\n``", "{f|{}}"},
-    {"json", "{\"name\": \"f\", \"arguments\": {}}\n{\"name\": \"add\", \"arguments\": {}}",
-     "{f|{}}{add|{}}"},
-    {"json", "{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"add\", \"arguments\": {}}; ok",
-     "{f|{}}{add|{}}; ok"},
-    {"json", "{\"name\": \"f\", \"arguments\": \"{\\\"x\\\": 1}\"}", "{f|{\"x\": 1}}"},
-    /* Ordinary JSON. */
-    {"json", "{\"answer\": 42}", "{\"answer\": 42}"},
-    {"json", "{\"name\": \"Bob\", \"arguments\": {}}", "{\"name\": \"Bob\", \"arguments\": {}}"},
-    {"json", "{\"name\": \"f\", \"arguments\": 3}", "{\"name\": \"f\", \"arguments\": 3}"},
-    {"json", "{\"name\": \"f\", \"type\": \"x\"}", "{\"name\": \"f\", \"type\": \"x\"}"},
-    {"json", "{\"arguments\": {\"a\": 1}}", "{\"arguments\": {\"a\": 1}}"},
-    {"json", "[1, 2, 3]", "[1, 2, 3]"},
-    {"json", "[{\"x\": 1}]", "[{\"x\": 1}]"},
-    {"json", "```python\nprint({\"name\": \"f\", \"arguments\": {}})\n```",
-     "```python\nprint({\"name\": \"f\", \"arguments\": {}})\n```"},
-    {"json", "``` ``", "``` ``"},
-    {"json", "So: {\"name\": \"f\", \"arguments\": {}}",
-     "So: {\"name\": \"f\", \"arguments\": {}}"},
-    {"json", "[{\"name\": \"f\", \"arguments\": {}}, {\"x\": 1}]", "{f|{}}{\"x\": 1}]"},
-    {"json", "```json\n{\"a\": 1}\n```", "```json\n{\"a\": 1}\n```"},
-    {"json", "{", "{"},
-    {"json", "{\"na\\u006de\": \"f\", \"arguments\": {}}",
-     "{\"na\\u006de\": \"f\", \"arguments\": {}}"},
-};
-
-/* Push text[0, first), text[first, second) and the rest, or byte by byte if `first` is text.len. */
-static void push_cut(const struct tool_case *c, struct str text, size_t first, size_t second,
-                     struct tool_events *ev) {
-    struct tool_parser *p;
-    struct tool_callbacks callbacks;
-    tool_events_init(ev, &callbacks);
-    const struct tool_form *form = tool_form_find(c->form);
-    assert_int_equal(tool_parser_create(form, tools, &p), ST_OK);
-    size_t cuts[] = {first, second - first, text.len - second};
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(tool_parser_push(p, str_take(text, cuts[i]), &callbacks), ST_OK);
-        text = str_skip(text, cuts[i]);
-    }
-    assert_int_equal(tool_parser_finish(p, &callbacks), ST_OK);
-    tool_parser_destroy(p);
-}
-
-static void push_bytes(const struct tool_case *c, struct str text, struct tool_events *ev) {
-    struct tool_parser *p;
-    struct tool_callbacks callbacks;
-    tool_events_init(ev, &callbacks);
-    const struct tool_form *form = tool_form_find(c->form);
-    assert_int_equal(tool_parser_create(form, tools, &p), ST_OK);
-    for (size_t i = 0; i < text.len; i++)
-        assert_int_equal(tool_parser_push(p, (struct str){text.ptr + i, 1}, &callbacks), ST_OK);
-    assert_int_equal(tool_parser_finish(p, &callbacks), ST_OK);
-    tool_parser_destroy(p);
-}
-
-static void expect(const struct tool_case *c, struct tool_events *ev, const char *how, size_t cut) {
-    struct str line = tool_events_line(ev);
-    if (!str_is(line, c->events))
-        fail_msg("%s: \"%s\" %s %zu:\n events   \"%.*s\"\n expected \"%s\"", c->form, c->text, how,
-                 cut, STR_ARG(line), c->events);
-    buf_deinit(&ev->line);
-}
-
-static void check_cases(const struct tool_case *cases, size_t count) {
-    struct tool_events ev;
-    for (size_t i = 0; i < count; i++) {
-        struct str text = str_of(cases[i].text);
-        push_cut(&cases[i], text, text.len, text.len, &ev);
-        expect(&cases[i], &ev, "whole", 0);
-        push_bytes(&cases[i], text, &ev);
-        expect(&cases[i], &ev, "by bytes", 0);
-        for (size_t cut = 1; cut < text.len; cut++) {
-            push_cut(&cases[i], text, cut, text.len, &ev);
-            expect(&cases[i], &ev, "cut at", cut);
-            size_t third = cut + (text.len - cut) / 2;
-            push_cut(&cases[i], text, cut, third, &ev);
-            expect(&cases[i], &ev, "cut twice, first at", cut);
-        }
-    }
-}
-
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
-
-static void test_hermes_calls_are_found_in_any_cut(void **state) {
-    (void)state;
-    check_cases(hermes_cases, COUNT(hermes_cases));
-}
-
-static void test_llama3_calls_are_found_in_any_cut(void **state) {
-    (void)state;
-    check_cases(llama3_cases, COUNT(llama3_cases));
-}
-
-static void test_mistral_calls_are_found_in_any_cut(void **state) {
-    (void)state;
-    check_cases(mistral_cases, COUNT(mistral_cases));
-}
-
-static void test_json_calls_are_found_in_any_cut(void **state) {
-    (void)state;
-    check_cases(json_cases, COUNT(json_cases));
-}
 
 /* The number of bytes of all events after one more piece. */
 static size_t bytes_after(struct tool_parser *p, struct tool_events *ev,
@@ -321,9 +54,9 @@ static void test_arguments_are_emitted_as_they_arrive(void **state) {
     struct tool_parser *p;
     tool_events_init(&ev, &callbacks);
     assert_int_equal(tool_parser_create(tool_form_find("hermes"), tools, &p), ST_OK);
-    assert_int_equal(bytes_after(p, &ev, &callbacks, TC_OPEN "{\"name\": \"f\", \"arguments\": "),
-                     0);
-    assert_int_equal(bytes_after(p, &ev, &callbacks, "{"), 4); /* {f|{ */
+    assert_int_equal(bytes_after(p, &ev, &callbacks, "<tool_call>{\"name\": \"f"), 0);
+    assert_int_equal(bytes_after(p, &ev, &callbacks, "\""), 3); /* {f| */
+    assert_int_equal(bytes_after(p, &ev, &callbacks, ", \"arguments\": {"), 4);
     assert_int_equal(bytes_after(p, &ev, &callbacks, "\"x\""), 7);
     tool_parser_destroy(p);
     buf_deinit(&ev.line);
@@ -373,8 +106,8 @@ static void test_a_name_that_is_too_long_is_text(void **state) {
     buf_put_text(&text, "[TOOL_CALLS]");
     for (int i = 0; i <= TOOL_NAME_BYTES_MAX; i++) buf_put_char(&text, 'n');
     buf_put_text(&text, "[ARGS]{}");
-    const struct tool_case c = {"mistral", buf_text(&text), buf_text(&text)};
-    check_cases(&c, 1);
+    const struct tool_case c = {buf_text(&text), buf_text(&text)};
+    tool_cases_check("mistral", &c, 1);
 
     struct tool_events ev;
     struct tool_callbacks callbacks;
@@ -402,8 +135,19 @@ static void test_a_form_is_found_in_the_chat_template(void **state) {
         {"{%- if tools is not none %}..{{ '<|python_tag|>' }}", "llama3"},
         {"{%- if tools %}{\"name\": function name, \"parameters\": dictionary of", "llama3"},
         {"{%- if tools %}{{ tools | tojson }}{% endif %}", "json"},
-        {"{%- if tools %}<tools>..<tool_call>\n<function=f>\n<parameter=a>", NULL},
-        {"{%- if tools %}<tools>..<tool_call>{name}\n<arg_key>{key}</arg_key>", NULL},
+        {"{%- if tools %}<|tool|>{{ tools }}<|/tool|>", "phi4"},
+        {"{%- if tools %}formatted as functools[{\"name\": ..", "phi4"},
+        {"{%- if tools %}'<|tool_call|>[' .. ']<|/tool_call|>'", "phi4"},
+        {"{%- if tools %}respond only with <|tool_call|> followed by a JSON list", "granite"},
+        {"{%- if tools %}respond only with <tool_call> followed by a JSON list", "granite"},
+        {"{%- if tools %}[func_name1(params_name1=params_value1), func_name2(params)]", "pythonic"},
+        {"{%- if tools %}{{ '<|python_start|>' }}", "pythonic"},
+        {"{%- if tools %}{{ '<|tool_call_start|>' }}", "pythonic"},
+        {"{%- if tools %}<start_function_call>call:", "gemma"},
+        {"{%- if tools %}<|tool_call>call:", "gemma"},
+        {"{%- if tools %}wrapped in ```tool_code", "gemma"},
+        {"{%- if tools %}<tools>..<tool_call>\n<function=f>\n<parameter=a>", "qwen3_coder"},
+        {"{%- if tools %}<tools>..<tool_call>{name}\n<arg_key>{key}</arg_key>", "glm4"},
         {"{% for message in messages %}{{ message.content }}{% endfor %}", NULL},
         {"", NULL},
     };
@@ -425,11 +169,11 @@ static void test_real_chat_templates_have_their_forms(void **state) {
         {"meta-llama-Llama-3.1-8B-Instruct", "llama3"},
         {"meta-llama-Llama-3.2-3B-Instruct", "llama3"},
         {"mistralai-Mistral-Nemo-Instruct-2407", "mistral"},
-        {"ibm-granite-granite-3.3-2B-Instruct", "json"},
-        {"Qwen3-Coder", NULL}, /* whose calls are tags in <tool_call> */
-        {"GLM-4.6", NULL},
-        {"Kimi-K2-Instruct", NULL},
-        {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", NULL},
+        {"ibm-granite-granite-3.3-2B-Instruct", "granite"},
+        {"Qwen3-Coder", "qwen3_coder"}, /* whose calls are tags in <tool_call> */
+        {"GLM-4.6", "glm4"},
+        {"Kimi-K2-Instruct", "kimi"},
+        {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "deepseek"},
         {"openai-gpt-oss-120b", NULL},
         {"google-gemma-2-2b-it", NULL},
         {"microsoft-Phi-3.5-mini-instruct", NULL},
@@ -459,9 +203,174 @@ static void test_a_form_names_the_special_tokens_that_it_needs(void **state) {
     assert_false(tool_form_needs(tool_form_find("json"), STR("<tool_call>")));
 }
 
+/* One text that a part of a grammar allows: strings are a b, numbers are 3. */
+static void put_sample(const struct json *part, struct buf *out) {
+    const struct json *sequence = json_get(part, "sequence"), *schema = json_get(part, "schema");
+    if (json_get(part, "text")) {
+        buf_put_str(out, json_str(json_get(part, "text")));
+    } else if (json_get(part, "token")) {
+        buf_put_str(out, json_str(json_get(part, "token")));
+    } else if (json_get(part, "any")) {
+        put_sample(json_at(json_get(part, "any"), 0), out);
+    } else if (json_get(part, "repeat")) {
+        put_sample(json_get(part, "repeat"), out);
+    } else if (sequence) {
+        for (size_t i = 0; i < json_count(sequence); i++) put_sample(json_at(sequence, i), out);
+    } else if (json_get(schema, "properties")) {
+        buf_put_text(out, "{\"s\": \"a b\", \"n\": 3}");
+    } else if (schema) {
+        bool is_text = str_is(json_str(json_get(schema, "type")), "string");
+        buf_put_text(out, is_text ? "\"a b\"" : "3");
+    } else if (str_starts(json_str(json_get(part, "pattern")), STR("[0-9]"))) {
+        buf_put_char(out, '3');
+    } else {
+        assert_true(json_get(part, "free") || json_get(part, "pattern"));
+        buf_put_text(out, "a b");
+    }
+}
+
+static void put_shape_args(const struct tool_shape *shape, struct buf *out) {
+    struct json *function = json_of("{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
+                                    "\"properties\":{\"s\":{\"type\":\"string\"},"
+                                    "\"n\":{\"type\":\"integer\"}},\"required\":[\"s\"]}}");
+    if (shape->put_args) {
+        struct buf text;
+        buf_init(&text, 1 << 16);
+        shape->put_args(function, STR("#"), true, &text);
+        struct json *part = json_of(buf_text(&text));
+        put_sample(part, out);
+        json_destroy(part);
+        buf_deinit(&text);
+    } else {
+        buf_put_text(out, "{\"s\": \"a b\", \"n\": 3}");
+    }
+    json_destroy(function);
+}
+
+static void put_shape_call(const struct tool_shape *shape, const char *name, struct buf *out) {
+    buf_put_text(out, shape->before_name);
+    buf_put_text(out, name);
+    buf_put_text(out, shape->after_name);
+    put_shape_args(shape, out);
+    buf_put_text(out, shape->after_args);
+}
+
+/* The events without the blanks outside strings, which forms may write or not. */
+static void check_shape(const struct tool_form *form, const struct tool_shape *shape) {
+    static const char expected[] = "{f|{\"s\":\"a b\",\"n\":3}}{add|{\"s\":\"a b\",\"n\":3}}";
+    struct buf text, line;
+    struct tool_events ev;
+    buf_init(&text, 1 << 16);
+    buf_init(&line, 1 << 16);
+    buf_put_text(&text, shape->begin);
+    put_shape_call(shape, "f", &text);
+    buf_put_text(&text, shape->between);
+    put_shape_call(shape, "add", &text);
+    buf_put_text(&text, shape->end);
+    for (size_t cut = 0; cut <= text.len; cut++) {
+        tool_case_push(form->name, tools, buf_str(&text), cut, text.len, &ev);
+        struct str events = tool_events_line(&ev);
+        buf_clear(&line);
+        for (size_t i = 0; i < events.len; i++)
+            if (events.ptr[i] != ' ' || str_starts(str_skip(events, i), STR(" b")))
+                buf_put_char(&line, events.ptr[i]);
+        if (!str_is(buf_str(&line), expected))
+            fail_msg("%s: %s\n cut at %zu gives %.*s", form->name, buf_text(&text), cut,
+                     STR_ARG(events));
+        buf_deinit(&ev.line);
+    }
+    buf_deinit(&text);
+    buf_deinit(&line);
+}
+
+static void test_every_form_reads_its_shapes(void **state) {
+    (void)state;
+    for (size_t i = 0; tool_forms[i]; i++) {
+        const struct tool_shape *shape = tool_forms[i]->shapes;
+        for (; shape->sign; shape++) check_shape(tool_forms[i], shape);
+        check_shape(tool_forms[i], shape);
+    }
+}
+
+static void test_a_trigger_begins_its_shape(void **state) {
+    (void)state;
+    for (size_t i = 0; tool_forms[i]; i++) {
+        const struct tool_shape *shape = tool_forms[i]->shapes;
+        for (bool is_last = false; !is_last; shape++) {
+            char text[256];
+            is_last = !shape->sign;
+            if (!shape->trigger) continue;
+            snprintf(text, sizeof(text), "%s%s", shape->begin, shape->before_name);
+            assert_true(str_starts(str_of(text), str_of(shape->trigger)));
+            assert_true(tool_forms[i]->opener == shape->trigger[0] ||
+                        tool_forms[i]->second_opener == shape->trigger[0]);
+        }
+    }
+}
+
+static void check_part(const char *form, const char *function, bool strict, const char *part) {
+    const struct tool_shape *shape = tool_form_find(form)->shapes;
+    while (!shape->put_args) shape++;
+    struct json *tool = json_of(function);
+    struct buf text;
+    buf_init(&text, 1 << 16);
+    shape->put_args(tool, STR("tools/0"), strict, &text);
+    if (!str_is(buf_str(&text), part))
+        fail_msg("%s: %s\n gives    %s\n expected %s", form, function, buf_text(&text), part);
+    json_destroy(json_of(buf_text(&text))); /* it is JSON */
+    buf_deinit(&text);
+    json_destroy(tool);
+}
+
+#define OBJECT(properties, rest)                                                                   \
+    "{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{" properties "}" rest "}" \
+    "}"
+
+#define BY_NAME                                                                                    \
+    "{\"refuse\":\"the model writes arguments by name; only objects with 'properties' and "        \
+    "'required' can be kept\",\"at\":\"tools/0\"}"
+
+static void test_named_arguments_become_parts(void **state) {
+    (void)state;
+    check_part("pythonic", "{\"name\":\"f\"}", true, "{\"text\":\"\"}");
+    /* Required ones first, then those that may be left out. */
+    check_part(
+        "pythonic",
+        OBJECT("\"a\":{\"type\":\"string\"},\"b\":{\"$ref\":\"#/$defs/x\"}",
+               ",\"required\":[\"b\"],\"$defs\":{\"x\":{\"type\":\"null\"}}"),
+        false,
+        "{\"sequence\":[{\"text\":\"\"},{\"sequence\":[{\"text\":\"b=\"},{\"schema\":{\"$ref\":"
+        "\"#/$defs/x\",\"$defs\":{\"x\":{\"type\":\"null\"}}},\"at\":\"tools/0/properties/b\","
+        "\"relax\":\"value\"}]},{\"repeat\":{\"sequence\":[{\"text\":\", "
+        "a=\"},{\"schema\":{\"type\":"
+        "\"string\",\"$defs\":{\"x\":{\"type\":\"null\"}}},\"at\":\"tools/0/properties/a\","
+        "\"relax\":\"value\"}]},\"max\":1}]}");
+    /* No required one: each may be the first. */
+    check_part(
+        "pythonic", OBJECT("\"a\":true,\"b\":true", ""), true,
+        "{\"some\":[{\"sequence\":[{\"text\":\"a=\"},{\"schema\":true,\"at\":"
+        "\"tools/0/properties/a\"}]},{\"sequence\":[{\"text\":\"b=\"},{\"schema\":true,\"at\":"
+        "\"tools/0/properties/b\"}]}],\"between\":{\"text\":\", \"}}");
+    /* More than properties: refused if it must be kept. */
+    check_part("pythonic", OBJECT("", ",\"minProperties\":1"), true, BY_NAME);
+    /* A name that is required and has no property. */
+    check_part("pythonic", OBJECT("\"a\":true", ",\"required\":[\"a\",\"b\"]"), true, BY_NAME);
+    /* A name that cannot be written. */
+    check_part("pythonic", OBJECT("\"a b\":true", ",\"required\":[\"a b\"]"), true, BY_NAME);
+    check_part("pythonic", OBJECT("\"a b\":true,\"c-d\":true", ",\"required\":[\"a b\",\"c-d\"]"),
+               false,
+               "{\"sequence\":[{\"text\":\"\"},{\"sequence\":[{\"text\":\"c-d=\"},{\"schema\":true,"
+               "\"at\":\"tools/0/properties/c-d\",\"relax\":\"value\"}]}]}");
+    check_part(
+        "gemma", OBJECT("\"s\":{\"enum\":[\"x\",2]}", ",\"required\":[\"s\"]"), true,
+        "{\"sequence\":[{\"text\":\"\"},{\"sequence\":[{\"text\":\"s:\"},{\"any\":[{\"sequence\":"
+        "[{\"any\":[{\"token\":\"<escape>\"},{\"text\":\"<escape>\"}]},{\"text\":\"x\"},{\"any\":"
+        "[{\"token\":\"<escape>\"},{\"text\":\"<escape>\"}]}]},{\"text\":\"2\"}]}]}]}");
+}
+
 static int set_up(void **state) {
     (void)state;
-    tools = json_of(tools_text);
+    tools = json_of(tool_case_tools);
     return 0;
 }
 
@@ -473,10 +382,6 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hermes_calls_are_found_in_any_cut),
-        cmocka_unit_test(test_llama3_calls_are_found_in_any_cut),
-        cmocka_unit_test(test_mistral_calls_are_found_in_any_cut),
-        cmocka_unit_test(test_json_calls_are_found_in_any_cut),
         cmocka_unit_test(test_text_is_emitted_as_soon_as_it_is_certain),
         cmocka_unit_test(test_arguments_are_emitted_as_they_arrive),
         cmocka_unit_test(test_every_name_is_accepted_without_a_list_of_tools),
@@ -485,6 +390,9 @@ int main(void) {
         cmocka_unit_test(test_a_form_is_found_in_the_chat_template),
         cmocka_unit_test(test_real_chat_templates_have_their_forms),
         cmocka_unit_test(test_a_form_names_the_special_tokens_that_it_needs),
+        cmocka_unit_test(test_every_form_reads_its_shapes),
+        cmocka_unit_test(test_a_trigger_begins_its_shape),
+        cmocka_unit_test(test_named_arguments_become_parts),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -86,6 +86,16 @@ static void test_invalid_stop_tokens_are_refused_with_the_numbers(void **state) 
     refused(&s, "min_tokens is 11 and max_tokens 10");
 }
 
+/* A tokenizer may have more tokens than the model. */
+static void test_an_end_of_thoughts_outside_the_vocabulary_is_refused(void **state) {
+    (void)state;
+    const int32_t closing[] = {3, VOCAB};
+    struct request_spec s = usual();
+    s.sample.thinking =
+        (struct sample_thinking){.has_budget = true, .closing = closing, .closing_count = 2};
+    refused(&s, "token at the end of thoughts 1 is 50, the model's vocabulary has 0 to 49");
+}
+
 static void test_a_request_ends_at_the_models_ends_and_at_its_own(void **state) {
     (void)state;
     const int32_t own[] = {9, 10, 11};
@@ -191,6 +201,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_can_never_be_served_is_refused_with_the_numbers),
         cmocka_unit_test(test_invalid_stop_tokens_are_refused_with_the_numbers),
+        cmocka_unit_test(test_an_end_of_thoughts_outside_the_vocabulary_is_refused),
         cmocka_unit_test(test_a_request_ends_at_the_models_ends_and_at_its_own),
         cmocka_unit_test(test_an_answer_is_capped_by_the_context),
         cmocka_unit_test(test_every_choice_has_its_own_room),

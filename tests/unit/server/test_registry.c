@@ -254,7 +254,7 @@ static void test_an_encoder_says_the_longest_text_and_no_form_of_tool_calls(void
     assert_int_equal(bert->loaded->ctx_tokens, 64);
     assert_int_equal(embedder_tokens_max(bert->embedder), 24);
     assert_int_equal(bert->ctx_tokens, 24);
-    assert_null(bert->tools);
+    assert_null(bert->forms.tools);
     unload(&w);
     world_close(&w);
 }

@@ -119,7 +119,6 @@ static void test_a_template_that_refuses_or_is_wrong_says_so(void **state) {
 struct turn_text {
     const char *messages, *tools, *kwargs;
     bool no_generation_prompt, continue_final;
-    struct str opening;
 };
 
 static void expect_turn(const char *template, const struct turn_text *given, enum status status,
@@ -130,8 +129,7 @@ static void expect_turn(const char *template, const struct turn_text *given, enu
                                    .tools = tools,
                                    .kwargs = kwargs,
                                    .no_generation_prompt = given->no_generation_prompt,
-                                   .continue_final = given->continue_final,
-                                   .opening = given->opening};
+                                   .continue_final = given->continue_final};
     struct tokenizer *t = letters(template);
     struct chat_prompt *p = NULL;
     struct err err = {0};
@@ -190,20 +188,10 @@ static void test_a_prompt_can_end_with_the_last_message(void **state) {
     expect_turn(TALK, &turn, ST_BAD, "cannot be continued");
 }
 
-static void test_the_prompt_can_end_with_the_beginning_of_the_answer(void **state) {
-    (void)state;
-    struct turn_text turn = {.messages = "[{\"role\":\"user\",\"content\":\"Hi\"}]",
-                             .opening = STR(" {\"a")};
-    expect_turn(TALK, &turn, ST_OK, "<s>user: Hi\nassistant: {\"a");
-    turn.continue_final = turn.no_generation_prompt = true;
-    expect_turn(TALK, &turn, ST_OK, "<s>user: Hi {\"a");
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tools_and_variables_reach_the_template),
         cmocka_unit_test(test_a_prompt_can_end_with_the_last_message),
-        cmocka_unit_test(test_the_prompt_can_end_with_the_beginning_of_the_answer),
         cmocka_unit_test(test_the_template_renders_the_prompt),
         cmocka_unit_test(test_invalid_messages_are_refused),
         cmocka_unit_test(test_a_template_that_refuses_or_is_wrong_says_so),
