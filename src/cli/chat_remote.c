@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "cli/chat_answer.h"
 #include "cli/generated.h"
 #include "cli/interrupt.h"
 #include "engine/request_run.h"
@@ -39,7 +40,7 @@ struct remote {
 /* One request and its response. */
 struct transfer {
     struct remote *remote;
-    struct generated *generated; /* NULL: the body is wanted whole */
+    struct chat_answer *answer; /* NULL: the body is wanted whole */
     struct request_usage *usage;
     struct buf line; /* of the stream */
     struct buf body; /* whole, or of an error */
@@ -59,17 +60,36 @@ static void take_usage(struct transfer *t, const struct json *usage) {
         (uint32_t)json_int(json_path(usage, "prompt_tokens_details.cached_tokens"), 0);
 }
 
+/* `delta` is {"index", "id", "function": {"name", "arguments"}}. */
+static enum status take_call(struct transfer *t, const struct json *delta) {
+    const struct json *function = json_get(delta, "function");
+    const struct call_piece piece = {
+        .index = json_int(json_get(delta, "index"), (int64_t)t->answer->call_count),
+        .id = json_str(json_get(delta, "id")),
+        .name = json_str(json_get(function, "name")),
+        .args = json_str(json_get(function, "arguments"))};
+    return chat_answer_take_call(t->answer, &piece, t->err);
+}
+
+static enum status take_delta(struct transfer *t, const struct json *delta) {
+    struct str thought = json_str(json_get(delta, "reasoning_content"));
+    struct str text = json_str(json_get(delta, "content"));
+    const struct json *calls = json_get(delta, "tool_calls");
+    if (thought.len == 0 && text.len == 0 && json_count(calls) == 0) return ST_OK;
+    if (t->first_us == 0) t->first_us = clock_now(&clock_real);
+    if (!chat_answer_take_thought(t->answer, thought)) return ST_CANCELLED;
+    if (!chat_answer_take_text(t->answer, text)) return ST_CANCELLED;
+    for (size_t i = 0; i < json_count(calls); i++) TRY(take_call(t, json_at(calls, i)));
+    return ST_OK;
+}
+
 static enum status take_chunk(struct transfer *t, const struct json *chunk) {
     const struct json *fault = json_get(chunk, "error");
     if (json_kind(fault) == JS_MAP)
         return err_set(t->err, ST_UNAVAILABLE, "the server ended the answer: %.*s",
                        STR_ARG(json_str(json_get(fault, "message"))));
     const struct json *choice = json_at(json_get(chunk, "choices"), 0);
-    struct token_event event = {.text = json_str(json_path(choice, "delta.content"))};
-    if (event.text.len > 0) {
-        if (t->first_us == 0) t->first_us = clock_now(&clock_real);
-        if (!generated_take(t->generated, &event)) return ST_CANCELLED;
-    }
+    TRY(take_delta(t, json_get(choice, "delta")));
     if (str_is(json_str(json_get(choice, "finish_reason")), "length"))
         t->usage->finish = FINISH_LENGTH;
     take_usage(t, json_get(chunk, "usage"));
@@ -114,7 +134,7 @@ static long response_code(const struct remote *r) {
 static size_t on_body(char *bytes, size_t size, size_t count, void *ctx) {
     struct transfer *t = ctx;
     struct str more = {bytes, size * count};
-    if (t->generated && response_code(t->remote) == HTTP_OK) {
+    if (t->answer && response_code(t->remote) == HTTP_OK) {
         t->status = take_stream(t, more);
         return t->status == ST_OK ? more.len : 0;
     }
@@ -334,6 +354,10 @@ static void put_request(const struct remote *r, const struct remote_request *q, 
     buf_put_json_string(out, str_of(r->model));
     buf_put_text(out, ",\"stream\":true,\"stream_options\":{\"include_usage\":true}");
     put_sampling(out, q->sample);
+    if (q->tools.len > 0) {
+        buf_put_text(out, ",\"tools\":");
+        buf_put_str(out, q->tools);
+    }
     if (q->max_tokens > 0) buf_printf(out, ",\"max_completion_tokens\":%u", q->max_tokens);
     buf_put_text(out, ",\"messages\":");
     buf_put_str(out, q->messages);
@@ -349,9 +373,9 @@ static void note_times(const struct transfer *t) {
 }
 
 enum status remote_generate(struct remote *r, const struct remote_request *request,
-                            struct generated *generated, struct request_usage *usage,
+                            struct chat_answer *answer, struct request_usage *usage,
                             struct err *err) {
-    struct transfer t = {.remote = r, .generated = generated, .usage = usage, .err = err};
+    struct transfer t = {.remote = r, .answer = answer, .usage = usage, .err = err};
     struct buf body;
     *usage = (struct request_usage){.finish = FINISH_STOP};
     buf_init(&body, BODY_BYTES_MAX);

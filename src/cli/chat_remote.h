@@ -17,7 +17,7 @@
 #include "base/status.h"
 #include "base/str.h"
 
-struct generated;
+struct chat_answer;
 struct request_usage;
 struct interrupt;
 struct remote; /* opaque */
@@ -39,14 +39,15 @@ const char *remote_model(const struct remote *r);
 
 struct remote_request {
     struct str messages; /* a JSON list */
+    struct str tools;    /* a JSON list; empty: none */
     const struct sample_params *sample;
     uint32_t max_tokens; /* 0: as many as fit */
 };
 
-/* Send one request and receive the generated text. After Ctrl-C it is the text so far, with
+/* Send one request and receive the answer. After Ctrl-C it is the answer so far, with
  * FINISH_CANCELLED. */
 enum status remote_generate(struct remote *r, const struct remote_request *request,
-                            struct generated *generated, struct request_usage *usage,
+                            struct chat_answer *answer, struct request_usage *usage,
                             struct err *err);
 
 #endif

@@ -2,13 +2,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "cli/generated.h"
 #include "cli/chat.h"
+#include "cli/chat_answer.h"
+#include "cli/chat_local.h"
 #include "cli/chat_remote.h"
 #include "cli/cli.h"
 #include "cli/dialog.h"
-#include "cli/interrupt.h"
-#include "text/tokenizer.h"
+#include "cli/generated.h"
+#include "cli/tools_file.h"
 
 enum { NEARLY_FULL_PERCENT = 80, NOTE_BYTES = 4096 };
 
@@ -21,60 +22,22 @@ void chat_note(const char *fmt, ...) {
     note_write(text);
 }
 
-/* The prompt for all that was said, if it leaves room for an answer. */
-static enum status encode(struct chat *c, struct tokens *out, struct err *err) {
-    TRY(dialog_encode(c->dialog, out, err));
-    uint32_t ctx = c->service.loaded.ctx_tokens;
-    if (request_check_prompt(out->count, ctx, false, NULL) == ST_OK) return ST_OK;
-    return err_set(
-        err, ST_BAD,
-        "the conversation has %zu tokens, but the context holds %u, the answer included; "
-        "/reset starts a new conversation",
-        out->count, ctx);
+static enum status generate_here(struct chat *c, struct chat_answer *answer, struct err *err) {
+    return local_generate(c->local, &c->sample, c->max_tokens, answer, &c->last, err);
 }
 
-static enum status generate(struct chat *c, const struct tokens *prompt,
-                            struct generated *generated, struct err *err) {
-    uint32_t room = c->service.loaded.ctx_tokens - (uint32_t)prompt->count;
-    const struct request_spec spec = {
-        .prompt = prompt->ids,
-        .prompt_tokens = (uint32_t)prompt->count,
-        .max_tokens = c->max_tokens && c->max_tokens < room ? c->max_tokens : room,
-        .n = 1,
-        .sample = c->sample,
-    };
-    const struct text_output_options text = {.tokenizer = c->service.loaded.tokenizer};
-    _Atomic bool is_cancelled = false;
-    const struct request_run run = {.engine = c->service.engine,
-                                    .spec = &spec,
-                                    .text = &text,
-                                    .is_cancelled = &is_cancelled,
-                                    .on_event = generated_take,
-                                    .ctx = generated};
-    c->last = (struct request_usage){0};
-    interrupt_aim(c->interrupt, &is_cancelled);
-    enum status st = request_run(&run, &c->last, err);
-    interrupt_aim(c->interrupt, NULL);
-    return st;
-}
-
-static enum status generate_here(struct chat *c, struct generated *generated, struct err *err) {
-    struct tokens prompt = {0};
-    enum status st = encode(c, &prompt, err);
-    if (st == ST_OK) st = generate(c, &prompt, generated, err);
-    tokens_deinit(&prompt);
-    return st;
-}
-
-static enum status generate_remotely(struct chat *c, struct generated *generated, struct err *err) {
+static enum status generate_remotely(struct chat *c, struct chat_answer *answer, struct err *err) {
     struct buf messages;
     buf_init(&messages, DIALOG_BYTES_MAX * 2);
     dialog_put_json(c->dialog, &messages);
     enum status st = buf_status(&messages);
-    const struct remote_request request = {
-        .messages = buf_str(&messages), .sample = &c->sample, .max_tokens = c->max_tokens};
+    const struct remote_request request = {.messages = buf_str(&messages),
+                                           .tools =
+                                               c->tools ? tool_set_json(c->tools) : (struct str){0},
+                                           .sample = &c->sample,
+                                           .max_tokens = c->max_tokens};
     if (st == ST_OK)
-        st = remote_generate(c->remote, &request, generated, &c->last, err);
+        st = remote_generate(c->remote, &request, answer, &c->last, err);
     else
         err_set(err, st, "the conversation is too long to send; /reset starts a new one");
     buf_deinit(&messages);
@@ -96,30 +59,81 @@ static void note_end(const struct chat *c) {
     if (args_on(c->args, "verbose")) report_speed(&c->last);
 }
 
-/* The answer ends its line and becomes part of the conversation. */
-static enum status finish_turn(struct chat *c, struct generated *generated, struct err *err) {
-    TRY(generated_status(generated, err));
-    TRY(out_write(STR("\n"), err));
-    TRY(out_flush(err));
+/* ---- rounds ---- */
+
+/* What happens after an answer. */
+enum next { NEXT_END, NEXT_RUN };
+
+static enum next choose_next(const struct chat *c, const struct chat_answer *a, uint32_t round) {
+    if (a->call_count == 0 || c->last.finish == FINISH_CANCELLED) return NEXT_END;
+    if (a->is_cut) {
+        chat_note("(the answer reached its maximum of tokens inside a call, so no call was run; "
+                  "-n N allows a longer answer)");
+        return NEXT_END;
+    }
+    if (!c->tools) {
+        chat_note("(no call was run: start the program with --tools FILE to run tools)");
+        return NEXT_END;
+    }
+    if (round == CHAT_CALL_ROUNDS_MAX) {
+        chat_note("(the model has called tools %d times in a row; the turn ends here, and the last "
+                  "calls were not run; send a message to continue)",
+                  CHAT_CALL_ROUNDS_MAX);
+        return NEXT_END;
+    }
+    return NEXT_RUN;
+}
+
+/* The answer ends its line and becomes part of the conversation. Calls that are not run are left
+ * out: a call without a result is not a valid conversation. */
+static enum status finish_answer(struct chat *c, struct chat_answer *a, uint32_t round,
+                                 enum next *next, struct err *err) {
+    enum finish_reason finish = c->last.finish;
+    chat_answer_finish(a, finish == FINISH_CANCELLED || finish == FINISH_LENGTH);
+    TRY(chat_answer_status(a, err));
     c->answer_tokens += c->last.completion_tokens;
     c->answer_us += c->last.decode_us;
     note_end(c);
-    return dialog_add(c->dialog, "assistant", buf_str(&generated->text), err);
+    *next = choose_next(c, a, round);
+    return dialog_add_message(c->dialog, chat_answer_message(a, *next == NEXT_RUN), err);
+}
+
+/* One answer and its calls. A failure of this turn is in *turn_st and `turn_err`; the returned
+ * status ends the program. */
+static enum status run_round(struct chat *c, uint32_t round, bool *goes_on, enum status *turn_st,
+                             struct err *turn_err, struct err *err) {
+    struct chat_answer answer;
+    enum next next = NEXT_END;
+    *goes_on = false;
+    chat_answer_init(&answer, c->dims);
+    *turn_st = (c->remote ? generate_remotely : generate_here)(c, &answer, turn_err);
+    enum status st = ST_OK;
+    if (*turn_st == ST_OK) st = finish_answer(c, &answer, round, &next, err);
+    if (st == ST_OK && next == NEXT_RUN) {
+        *turn_st = chat_run_calls(c, &answer, goes_on, turn_err);
+        *goes_on &= *turn_st == ST_OK;
+        if (*turn_st == ST_OK && !*goes_on) {
+            chat_note("(stopped)");
+            /* The turn ends with a message of the assistant: some templates demand it. */
+            st = dialog_add(c->dialog, "assistant", (struct str){"", 0}, err);
+        }
+    }
+    chat_answer_deinit(&answer);
+    return st;
 }
 
 enum status chat_turn(struct chat *c, struct str text, struct err *err) {
     uint32_t before = dialog_count(c->dialog);
-    struct generated generated;
-    generated_init(&generated, GENERATED_STREAM | GENERATED_COLLECT);
     struct err turn_err = {0};
     enum status st = dialog_add(c->dialog, "user", text, &turn_err);
-    if (st == ST_OK) st = (c->remote ? generate_remotely : generate_here)(c, &generated, &turn_err);
+    enum status end = ST_OK;
+    bool goes_on = st == ST_OK;
+    for (uint32_t round = 0; goes_on && end == ST_OK && round <= CHAT_CALL_ROUNDS_MAX; round++)
+        end = run_round(c, round, &goes_on, &st, &turn_err, err);
     if (st != ST_OK) {
         dialog_truncate(c->dialog, before);
         chat_note("jitney: %s", turn_err.text);
         c->worst = st;
     }
-    enum status end = st == ST_OK ? finish_turn(c, &generated, err) : ST_OK;
-    generated_deinit(&generated);
     return end;
 }

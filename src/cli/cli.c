@@ -76,6 +76,13 @@ enum status out_write(struct str bytes, struct err *err) {
     return st;
 }
 
+/* Each piece ends the dimming that it began, so that the terminal is left as it was. */
+enum status out_write_dim(struct str bytes, struct err *err) {
+    TRY(write_bytes(STR("\033[2m"), err));
+    TRY(out_write(bytes, err));
+    return write_bytes(STR("\033[22m"), err);
+}
+
 void note_write(const char *text) {
     struct buf shown;
     buf_init(&shown, TERMINAL_BYTES_MAX);

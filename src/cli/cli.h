@@ -118,6 +118,8 @@ void args_destroy(struct args *a); /* NULL is fine */
 /* Standard output, checked. EPIPE gives ST_IO and leaves `err` empty. Control characters of the
  * text do not reach a terminal, see cli/terminal_text.h. */
 enum status out_write(struct str bytes, struct err *err);
+/* The same in dimmed letters, for a terminal. */
+enum status out_write_dim(struct str bytes, struct err *err);
 enum status out_flush(struct err *err);
 
 /* One line to standard error, where control characters do not reach a terminal either. */

@@ -5,15 +5,17 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/chat.h"
+#include "cli/chat_local.h"
 #include "cli/chat_remote.h"
 #include "cli/cli.h"
 #include "cli/dialog.h"
 #include "cli/interrupt.h"
 #include "cli/line_reader.h"
 #include "cli/model_args.h"
+#include "cli/tools_file.h"
 #include "config/env.h"
 
-enum { MESSAGE_BYTES_MAX = 1 << 22 };
+enum { MESSAGE_BYTES_MAX = 1 << 22, US_PER_S = 1000 * 1000 };
 
 static const struct flag flags[] = {
     {.name = "url",
@@ -21,6 +23,23 @@ static const struct flag flags[] = {
      .value = "URL",
      .help = "Talk with a running server, for example http://127.0.0.1:8080; -m then names one of "
              "its models. JITNEY_API_KEY is sent as the key, if it is set."},
+    {.name = "tools",
+     .kind = FLAG_TEXT,
+     .value = "FILE",
+     .help = "A file with the tools that the model may call, a JSON list of "
+             "{\"name\", \"description\", \"parameters\", \"command\": [\"program\", \"argument\", "
+             "...]}. The program asks before it runs a command. The command gets the arguments "
+             "of the call as JSON on its standard input."},
+    {.name = "run-tools",
+     .kind = FLAG_BOOL,
+     .help = "Run the commands of tools without asking, with or without a terminal."},
+    {.name = "tool-seconds",
+     .kind = FLAG_INT,
+     .value = "N",
+     .fallback = "60",
+     .min = 1,
+     .max = 86400,
+     .help = "Stop the command of a tool after N seconds."},
     {.name = "system", .kind = FLAG_TEXT, .value = "TEXT", .help = "The system message."},
     {.name = "max-tokens",
      .letter = 'n',
@@ -79,6 +98,16 @@ static void note_interrupt(struct chat *c, uint32_t *interrupts) {
         chat_note("(Ctrl-C again, Ctrl-D or /quit ends the program)");
 }
 
+/* A message was not read: it is too long, or there is no memory for it. */
+static void note_lost(struct chat *c, const struct buf *line, const struct buf *text) {
+    bool has_memory = buf_status(line) != ST_NOMEM && buf_status(text) != ST_NOMEM;
+    if (has_memory)
+        chat_note("jitney: a message may have at most %d bytes", MESSAGE_BYTES_MAX);
+    else
+        chat_note("jitney: out of memory for the message");
+    c->worst = has_memory ? ST_BAD : ST_NOMEM;
+}
+
 static enum status converse(struct chat *c, struct buf *line, struct buf *text, struct err *err) {
     uint32_t interrupts = 0;
     while (!c->quit) {
@@ -90,8 +119,7 @@ static enum status converse(struct chat *c, struct buf *line, struct buf *text, 
         }
         interrupts = 0;
         if (result == LINE_TOO_LONG) {
-            chat_note("jitney: a message may have at most %d bytes", MESSAGE_BYTES_MAX);
-            c->worst = ST_BAD;
+            note_lost(c, line, text);
             continue;
         }
         struct str message = buf_str(text);
@@ -124,6 +152,7 @@ static enum status open_reader(struct chat *c, struct err *err) {
     char history[MODEL_PATH_BYTES];
     env_read(&env);
     c->on_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    c->dims = isatty(STDOUT_FILENO) && !env.no_color && !env.dumb_terminal;
     bool edit = c->on_terminal && !env.dumb_terminal;
     bool keep = edit && model_cache_init(&cache, &env, NULL) == ST_OK &&
                 file_make_dirs(cache.root, NULL) == ST_OK &&
@@ -133,7 +162,13 @@ static enum status open_reader(struct chat *c, struct err *err) {
 
 static enum status open_model(struct chat *c, struct err *err) {
     TRY(model_args_service(c->args, model_args_ctx(c->args), false, &c->service, err));
-    return dialog_open(c->service.loaded.tokenizer, args_model(c->args), &c->dialog, err);
+    TRY(dialog_open(c->service.loaded.tokenizer, args_model(c->args), &c->dialog, err));
+    const struct local_options options = {.service = &c->service,
+                                          .dialog = c->dialog,
+                                          .interrupt = c->interrupt,
+                                          .model = args_model(c->args),
+                                          .tools = c->tools ? tool_set_json(c->tools) : STR("")};
+    return local_open(&options, &c->local, err);
 }
 
 static enum status open_server(struct chat *c, struct err *err) {
@@ -148,12 +183,29 @@ static enum status open_server(struct chat *c, struct err *err) {
     return dialog_open(NULL, options.url, &c->dialog, err);
 }
 
+/* Before anything that takes time: a wrong file is reported at once. */
+static enum status open_tools(struct chat *c, struct err *err) {
+    const char *path = args_text(c->args, "tools");
+    c->runs_tools = args_on(c->args, "run-tools");
+    c->tool_timeout_us = args_int(c->args, "tool-seconds") * US_PER_S;
+    return path ? tools_file_load(path, &c->tools, err) : ST_OK;
+}
+
+/* The commands of tools need no keys, and a model could ask for them. */
+static void hide_keys(const struct chat *c) {
+    if (!c->tools) return;
+    env_remove("JITNEY_API_KEY");
+    env_remove("HF_TOKEN");
+}
+
 static enum status prepare(struct chat *c, struct err *err) {
+    TRY(open_tools(c, err));
     c->max_tokens = (uint32_t)args_int(c->args, "max-tokens");
     buf_put_text(&c->system, args_text(c->args, "system") ? args_text(c->args, "system") : "");
     /* Before the engine: its threads inherit a mask that blocks the signal. */
     TRY(interrupt_create(&c->interrupt, err));
     TRY(args_text(c->args, "url") ? open_server(c, err) : open_model(c, err));
+    hide_keys(c);
     TRY(dialog_reset(c->dialog, buf_str(&c->system), err));
     return open_reader(c, err);
 }
@@ -172,12 +224,24 @@ static enum status talk(struct chat *c, struct err *err) {
 
 static void drop(struct chat *c) {
     line_reader_close(c->reader);
+    local_close(c->local);
     dialog_close(c->dialog);
     remote_close(c->remote);
     service_close(&c->service);
     interrupt_destroy(c->interrupt);
+    tool_set_destroy(c->tools);
     buf_deinit(&c->system);
     mem_free(c->bias);
+}
+
+static enum exit_code check_tool_flags(const struct args *args, struct err *err) {
+    const char *path = args_text(args, "tools");
+    if (path && str_is(str_of(path), "-"))
+        return usage_set(err, "chat: --tools - is not possible: the messages come from standard "
+                              "input; give the name of a file");
+    if (!path && (args_on(args, "run-tools") || args_given(args, "tool-seconds")))
+        return usage_set(err, "chat: --run-tools and --tool-seconds need --tools FILE");
+    return EXIT_FINE;
 }
 
 static enum exit_code run(const struct args *args, struct err *err) {
@@ -191,6 +255,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
         code =
             usage_set(err, "chat: no model; give -m MODEL (\"jitney list\" shows the models in the "
                            "cache) or --url URL");
+    if (code == EXIT_FINE) code = check_tool_flags(args, err);
     if (code == EXIT_FINE) {
         enum status st = prepare(&c, err);
         if (st == ST_OK) st = talk(&c, err);
@@ -211,7 +276,9 @@ const struct command cmd_chat = {
         "Starts a conversation that uses the model's chat template. On a terminal, lines can be "
         "edited and earlier lines recalled; Ctrl-C stops an answer, Ctrl-D ends the program, "
         "/help lists the commands, and \"\"\" begins and ends a message of several lines. From "
-        "a pipe, every line is a message, and the answers are written to standard output. With "
+        "a pipe, every line is a message, and the answers are written to standard output. The "
+        "model's thoughts are shown dimmed, and each tool call on a line. With --tools the program "
+        "asks for permission and then runs the commands of the tools that the model calls. With "
         "--url a running server generates the answers.",
     .groups = {flags, flags_sampling, flags_context, flags_chunk, flags_engine},
     .takes_model = true,

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <termios.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -220,7 +221,8 @@ void line_reader_close(struct line_reader *r) {
     mem_free(r);
 }
 
-static enum line_result next_edited(struct line_reader *r, const char *prompt, struct buf *out) {
+static enum line_result next_edited(struct line_reader *r, const char *prompt, bool keep,
+                                    struct buf *out) {
     r->prompt = prompt;
     r->interrupted = false;
     r->columns = 0;
@@ -238,7 +240,7 @@ static enum line_result next_edited(struct line_reader *r, const char *prompt, s
     if (!line || count <= 0) return LINE_END;
     struct str text = {line, (size_t)count};
     HistEvent event;
-    if (str_trim(text).len > 0) history(r->history, &event, H_ENTER, line);
+    if (keep && str_trim(text).len > 0) history(r->history, &event, H_ENTER, line);
     if (text.ptr[text.len - 1] == '\n') text.len--;
     buf_put_str(out, text);
     return buf_status(out) == ST_OK ? LINE_TEXT : LINE_TOO_LONG;
@@ -257,5 +259,15 @@ static enum line_result next_plain(struct line_reader *r, struct buf *out) {
 
 enum line_result line_reader_next(struct line_reader *r, const char *prompt, struct buf *out) {
     buf_clear(out);
-    return r->edit ? next_edited(r, prompt, out) : next_plain(r, out);
+    return r->edit ? next_edited(r, prompt, true, out) : next_plain(r, out);
+}
+
+enum line_result line_reader_ask(struct line_reader *r, const char *question, struct buf *out) {
+    buf_clear(out);
+    r->have = r->used = 0;
+    tcflush(STDIN_FILENO, TCIFLUSH);
+    if (r->edit) return next_edited(r, question, false, out);
+    fputs(question, stderr);
+    fflush(stderr);
+    return next_plain(r, out);
 }

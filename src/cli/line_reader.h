@@ -21,7 +21,7 @@ enum line_result {
     LINE_TEXT,
     LINE_END,       /* end of input, or Ctrl-D on an empty line           */
     LINE_INTERRUPT, /* Ctrl-C; `out` is empty                             */
-    LINE_TOO_LONG,  /* longer than the maximum of `out`; the line is lost */
+    LINE_TOO_LONG,  /* the line is lost: buf_status(out) is ST_FULL or ST_NOMEM */
 };
 
 /* `history_path` may be NULL: no history. `edit`: edit lines on the terminal. */
@@ -32,5 +32,10 @@ void line_reader_close(struct line_reader *r); /* NULL is fine */
 /* Read a line into `out` (cleared first), without its newline. `prompt` is shown only when
  * editing. */
 enum line_result line_reader_next(struct line_reader *r, const char *prompt, struct buf *out);
+
+/* Ask a question on the terminal and read the reply. Input that was typed before the question is
+ * shown is dropped, because it cannot be meant as the reply. The reply is not added to the
+ * history. */
+enum line_result line_reader_ask(struct line_reader *r, const char *question, struct buf *out);
 
 #endif

@@ -51,3 +51,5 @@ char **env_for_child(const char *name, const char *value) {
     table[n] = NULL;
     return table;
 }
+
+char **env_all(void) { return environ; }

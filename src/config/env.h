@@ -34,5 +34,7 @@ void env_remove(const char *name);
 /* The environment for a child process: ours with the variable `name` set to `value`. One
  * block for mem_free; the other texts in it are borrowed from ours. NULL when out of memory. */
 char **env_for_child(const char *name, const char *value);
+/* The environment for a child process that inherits ours as it is. */
+char **env_all(void);
 
 #endif

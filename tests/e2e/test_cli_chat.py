@@ -1,12 +1,10 @@
 """Goal:   a conversation works from a pipe and at a terminal, and Ctrl-C stops what it should.
 Method: the real program with a tiny random model that has a template; a pseudo-terminal from
-        the pty module plays the person."""
+        the pty module plays the person. A test with `words` runs twice: the model is in the
+        program, or in a server."""
 
 import json
-import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import termios
@@ -14,7 +12,9 @@ import time
 
 import pytest
 
+from chat_lib import Person
 from cli_lib import BAD, GOLDEN, JITNEY, answer, out, refusal, run, talking_model
+from server_lib import Server
 
 STEADY = ["--seed", "3", "-n", "12"]
 ENDLESS = ["--seed", "3", "--ctx", "8000"]
@@ -25,8 +25,23 @@ def model_fixture(tmp_path_factory):
     return talking_model(tmp_path_factory.mktemp("chat") / "m")
 
 
-def talk(model, lines, *flags):
-    return run("chat", model, *STEADY, *flags, stdin=lines)
+@pytest.fixture(scope="module", name="server")
+def server_fixture(model):
+    with Server(model, "--ctx", "8000", "--kv-memory", "64M") as server:
+        yield server
+
+
+@pytest.fixture(name="words", params=["model", "server"])
+def words_fixture(request):
+    """What tells the program which of the two answers."""
+    if request.param == "model":
+        return [request.getfixturevalue("model")]
+    return ["--url", request.getfixturevalue("server").url]
+
+
+def talk(words, lines, *flags):
+    words = words if isinstance(words, list) else [words]
+    return run("chat", *words, *STEADY, *flags, stdin=lines)
 
 
 def prompt_of(*messages):
@@ -37,40 +52,40 @@ def reply(model, prompt):
     return answer("generate", model, "-p", prompt, *STEADY)["text"]
 
 
-def test_every_line_of_a_pipe_is_a_turn(model):
+def test_every_line_of_a_pipe_is_a_turn(model, words):
     first = reply(model, prompt_of(("user", "one")))
     second = reply(model, prompt_of(("user", "one"), ("assistant", first), ("user", "two")))
-    code, stdout, stderr = talk(model, "one\n\ntwo")
+    code, stdout, stderr = talk(words, "one\n\ntwo")
     assert (code, stderr) == (0, b"")
     assert stdout.decode() == first + "\n" + second + "\n"
 
 
-def test_the_system_message_comes_first(model):
+def test_the_system_message_comes_first(model, words):
     expected = reply(model, prompt_of(("system", "be brief"), ("user", "one")))
-    assert talk(model, "one\n", "--system", "be brief")[1].decode() == expected + "\n"
-    assert talk(model, "/system be brief\none\n")[1].decode() == expected + "\n"
+    assert talk(words, "one\n", "--system", "be brief")[1].decode() == expected + "\n"
+    assert talk(words, "/system be brief\none\n")[1].decode() == expected + "\n"
 
 
-def test_reset_forgets(model):
+def test_reset_forgets(model, words):
     first = reply(model, prompt_of(("user", "one"))) + "\n"
-    assert talk(model, "one\n/reset\none\n")[1].decode() == first * 2
+    assert talk(words, "one\n/reset\none\n")[1].decode() == first * 2
 
 
-def test_a_message_of_several_lines(model):
+def test_a_message_of_several_lines(model, words):
     expected = reply(model, prompt_of(("user", "one\ntwo"))) + "\n"
-    assert talk(model, '"""one\ntwo"""\n')[1].decode() == expected
-    assert talk(model, '"""\none\ntwo\n"""\n')[1].decode() == expected
-    assert talk(model, '"""one"""\n')[1].decode() == reply(model, prompt_of(("user", "one"))) + "\n"
+    assert talk(words, '"""one\ntwo"""\n')[1].decode() == expected
+    assert talk(words, '"""\none\ntwo\n"""\n')[1].decode() == expected
+    assert talk(words, '"""one"""\n')[1].decode() == reply(model, prompt_of(("user", "one"))) + "\n"
 
 
-def test_a_conversation_can_be_saved_and_loaded(model, tmp_path):
+def test_a_conversation_can_be_saved_and_loaded(words, tmp_path):
     path = tmp_path / "talk.json"
-    stdout = talk(model, f"one\n/save {path}\ntwo\n")[1].decode()
+    stdout = talk(words, f"one\n/save {path}\ntwo\n")[1].decode()
     saved = json.loads(path.read_text())
     assert [m["role"] for m in saved] == ["user", "assistant"]
-    second = talk(model, f"/load {path}\ntwo\n")[1].decode()
+    second = talk(words, f"/load {path}\ntwo\n")[1].decode()
     assert stdout == saved[1]["content"] + "\n" + second
-    code, _, stderr = talk(model, "/load /no/such\n/save /no/such/folder/x\n/load\n")
+    code, _, stderr = talk(words, "/load /no/such\n/save /no/such/folder/x\n/load\n")
     assert code == 0 and stderr.count(b"\n") == 3
 
 
@@ -96,11 +111,11 @@ def test_commands_answer_on_standard_error(model):
         assert part in text, part
 
 
-def test_set_changes_how_answers_are_drawn(model):
+def test_set_changes_how_answers_are_drawn(model, words):
     greedy = answer("generate", model, "-p", prompt_of(("user", "one")), "-n", "12", "--temp", "0")[
         "text"
     ]
-    assert talk(model, "/set temp 0\none\n")[1].decode() == greedy + "\n"
+    assert talk(words, "/set temp 0\none\n")[1].decode() == greedy + "\n"
 
 
 def test_a_full_context_is_told_and_nothing_is_dropped(model):
@@ -134,63 +149,10 @@ def test_a_template_that_refuses_is_told(tmp_path):
 # ---- at a terminal ----
 
 
-class Person:
-    """Someone at a terminal, talking with the program."""
-
-    def __init__(self, model, cache, *flags, term="xterm"):
-        env = {**os.environ, "JITNEY_CACHE": str(cache), "TERM": term, "LC_ALL": "C.UTF-8"}
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.execve(JITNEY, [JITNEY, "chat", str(model), *flags], env)
-        self.seen = b""
-
-    def type(self, text):
-        os.write(self.fd, text.encode())
-
-    def read_some(self, timeout):
-        if not select.select([self.fd], [], [], timeout)[0]:
-            return False
-        try:
-            data = os.read(self.fd, 65536)
-        except OSError:  # the other side is gone
-            return False
-        self.seen += data
-        return bool(data)
-
-    def wait_for(self, pattern, timeout=30):
-        """Read until `pattern` appears; forget what came up to it."""
-        end = time.monotonic() + timeout
-        while True:
-            match = re.search(pattern.encode(), self.seen)
-            if match:
-                before, self.seen = self.seen[: match.end()], self.seen[match.end() :]
-                return before.decode(errors="replace")
-            assert time.monotonic() < end, (pattern, self.seen)
-            self.read_some(0.1)
-
-    def leave(self):
-        """Ctrl-D at the next prompt; before it the terminal is not yet set for editing."""
-        self.wait_for("> ")
-        self.type("\x04")
-        assert self.exit_code() == 0
-
-    def exit_code(self, timeout=30):
-        end = time.monotonic() + timeout
-        while time.monotonic() < end:
-            self.read_some(0.05)
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                os.close(self.fd)
-                return os.waitstatus_to_exitcode(status)
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        raise AssertionError(f"still running; {self.seen!r}")
-
-
 @pytest.fixture(name="person")
 def person_fixture(model, tmp_path):
     def make(*flags, **how):
-        return Person(model, tmp_path / "cache", *flags, **how)
+        return Person(tmp_path / "cache", model, *flags, **how)
 
     return make
 
@@ -241,8 +203,8 @@ def test_joined_emoji_leave_the_cursor_where_it_is_seen(person):
     p.leave()
 
 
-def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on(person):
-    p = person(*ENDLESS, "--logit-bias", "2=-inf")
+def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on(words, tmp_path):
+    p = Person(tmp_path / "cache", *words, *ENDLESS, "--logit-bias", "2=-inf")
     p.wait_for("> ")
     p.type("one\r")
     p.wait_for("[^ ]{8}")

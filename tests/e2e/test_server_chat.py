@@ -3,86 +3,25 @@ Method: a server of a few lines of Python plays the other side and keeps what it
         pseudo-terminal plays the person where Ctrl-C matters. The same against `jitney serve`
         with the simulated runner."""
 
-import http.server
-import json
 import os
 import pty
 import signal
 import subprocess
-import threading
 import time
 
 import pytest
 
+from chat_lib import scripted_server
 from cli_lib import JITNEY, USAGE, refusal, run
 from server_lib import FAST, Server, tiny_model
 
 MISSING, UNAVAILABLE, BAD = 66, 69, 65
 
 
-class Script(http.server.BaseHTTPRequestHandler):
-    """Answers as its server's `script` says: a list of pieces, or (status, body)."""
-
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
-
-    def reply(self, status, kind, body):
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_GET(self):
-        models = {"object": "list", "data": [{"id": "first"}, {"id": "second"}]}
-        self.reply(200, "application/json", json.dumps(models).encode())
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.seen.append((self.path, headers, body))
-        script = self.server.script
-        if isinstance(script, tuple):
-            self.reply(script[0], "application/json", json.dumps(script[1]).encode())
-            return
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.send_header("transfer-encoding", "chunked")
-        self.end_headers()
-        try:
-            for piece in script:
-                self.put(piece)
-            self.wfile.write(b"0\r\n\r\n")
-        except OSError:
-            self.server.gone.set()
-
-    def put(self, piece):
-        if isinstance(piece, float):
-            for _ in range(int(piece * 20)):
-                self.put(b": still here\n\n")
-                time.sleep(0.05)
-            return
-        if isinstance(piece, str):
-            chunk = {"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]}
-            piece = b"data: " + json.dumps(chunk).encode() + b"\n\n"
-        self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
-
-
 @pytest.fixture(name="server")
 def server_fixture():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Script)
-    server.daemon_threads = True
-    server.seen, server.gone = [], threading.Event()
-    server.script = [b": hello\n\n", "Hel", "lo \u00e9", b"data: [DONE]\n\n"]
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    server.url = f"http://127.0.0.1:{server.server_address[1]}"
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with scripted_server() as server:
+        yield server
 
 
 def test_every_line_is_sent_with_the_messages_before_it(server):
