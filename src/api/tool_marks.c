@@ -6,6 +6,7 @@
 
 bool tool_give_up_before_mark(struct tool_parser *p) {
     char again[TOOL_MARK_BYTES_MAX];
+    if (buf_status(&p->held) != ST_OK) return true; /* out of memory: the push fails */
     const size_t len = p->held.len - p->mark_at;
     CHECK(len <= sizeof(again));
     memcpy(again, p->held.ptr + p->mark_at, len);

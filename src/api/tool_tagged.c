@@ -202,6 +202,7 @@ static bool step_after(struct tool_parser *p, char c) {
 static bool retry_end(struct tool_parser *p, const struct tool_tags *t) {
     char again[AGAIN_BYTES_MAX];
     size_t from = p->mark_at;
+    if (buf_status(&p->held) != ST_OK) return true; /* out of memory: the push fails */
     if (t->has_lines && p->held.ptr[from - 1] == '\n') from--;
     const size_t len = p->held.len - from;
     CHECK(len <= sizeof(again));
@@ -219,6 +220,7 @@ static bool step_after_mark(struct tool_parser *p, char c, const struct tool_tag
     if (got == MATCH_NOT) return retry_end(p, t);
     if (got == MATCH_MORE) return true;
     end_value(p, t);
+    if (buf_status(&p->held) != ST_OK) return true; /* out of memory: the push fails */
     memmove(p->held.ptr, p->held.ptr + p->mark_at, p->held.len - p->mark_at);
     p->held.len -= p->mark_at;
     p->mark_at = 0;

@@ -44,13 +44,30 @@ static void put_flag_facts(struct buf *out, const struct flag *f) {
     if (f->repeats) buf_put_text(out, " May be repeated.");
 }
 
+/* The value of a flag. A long list of words goes on in the next line, below its first word. Returns
+ * the length of the last line, which begins at `line`. */
+static size_t put_value(struct buf *out, size_t line, const char *value) {
+    const size_t indent = out->len - line;
+    while (value && *value) {
+        size_t len = strcspn(value, "|");
+        len += value[len] == '|';
+        if (out->len - line + len > HELP_COLUMNS) {
+            buf_put_char(out, '\n');
+            line = out->len;
+            buf_printf(out, "%*s", (int)indent, "");
+        }
+        buf_put(out, value, len);
+        value += len;
+    }
+    return out->len - line;
+}
+
 static void put_flag(struct buf *out, const struct flag *f) {
     char letter[8] = "   ";
     size_t begin = out->len;
     if (f->letter) snprintf(letter, sizeof(letter), "-%c,", f->letter);
-    buf_printf(out, "  %s --%s%s%s", letter, f->name, f->value ? " " : "",
-               f->value ? f->value : "");
-    size_t len = out->len - begin;
+    buf_printf(out, "  %s --%s%s", letter, f->name, f->value ? " " : "");
+    size_t len = put_value(out, begin, f->value);
     if (len + 2 > FLAG_COLUMN) {
         buf_put_char(out, '\n');
         len = 0;
