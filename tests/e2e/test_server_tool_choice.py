@@ -4,6 +4,8 @@
 Method: a model that says a known text (scripted_model.py) and no call. Where the schema leaves one
         possibility, the answer is known whatever the model would say."""
 
+import contextlib
+import functools
 import json
 
 import pytest
@@ -34,11 +36,13 @@ def models_fixture(tmp_path_factory):
 
 @pytest.fixture(scope="module", name="servers")
 def servers_fixture(models):
-    servers = {}
-    yield lambda form: servers.setdefault(form, Server(
-        models, "--tool-form", form, "--served-model-name", "m", "--kv-memory", "64M").__enter__())
-    for server in servers.values():
-        server.__exit__(None, None, None)
+    """A server for each form, started when it is first asked for."""
+    with contextlib.ExitStack() as stack:
+        @functools.cache
+        def server_of(form):
+            return stack.enter_context(Server(models, "--tool-form", form, "--served-model-name",
+                                              "m", "--kv-memory", "64M"))
+        yield server_of
 
 
 @pytest.fixture(name="server")
