@@ -137,8 +137,8 @@ static void put_loose_text(const struct answer_shape *s, struct str text, struct
     buf_deinit(&pattern);
 }
 
-/* Calls that the model begins by itself, amid text, are written as it likes: only what strict tools
- * demand is held. Others have one spelling, so that a model cannot go on with blanks for ever. */
+/* Whether the model may choose the blanks of a call: only for calls that it begins by itself in
+ * text. Forced calls have one spelling, so that a model cannot write blanks without end. */
 static bool is_free_style(const struct answer_shape *s) {
     return !is_forced(s->request) && !s->request->grammar.is_given;
 }

@@ -304,6 +304,28 @@ static void test_grammars_begin_behind_thoughts(void **state) {
         check_case(&think_cases[i]);
 }
 
+/* Granite's answer stands between marks of its own, which the model may write or not. */
+static void test_an_answer_may_stand_between_the_marks_of_its_form(void **state) {
+    (void)state;
+    const struct shape_case c = {.form = "hermes",
+                                 .members = TOOLS ",\"tool_choice\":\"required\""};
+    struct api_request r;
+    struct buf source;
+    read_case(&c, &r);
+    struct answer_shape shape = shape_of(&c, &r);
+    shape.thinks = think_form_find("granite");
+    buf_init(&source, SOURCE_MAX);
+    assert_int_equal(answer_shape_put(&shape, &source), ST_OK);
+    buf_put_char(&source, 0);
+    struct grammar *g = compile_or_fail(GRAMMAR_PARTS, source.ptr);
+    assert_true(accepts_answer(g, "<think>hm</think>\n<response>" CLOCK "</response>"));
+    assert_true(accepts_answer(g, "<think>hm</think>\n" CLOCK));
+    assert_false(accepts_answer(g, "<think>hm</think>\n</response>" CLOCK));
+    grammar_destroy(g);
+    buf_deinit(&source);
+    api_request_deinit(&r);
+}
+
 static void test_where_nothing_is_demanded_nothing_is_held(void **state) {
     (void)state;
     static const struct shape_case cases[] = {
@@ -473,6 +495,7 @@ int main(void) {
         cmocka_unit_test(test_arguments_are_those_that_the_schema_lists),
         cmocka_unit_test(test_calls_may_begin_inside_text),
         cmocka_unit_test(test_grammars_begin_behind_thoughts),
+        cmocka_unit_test(test_an_answer_may_stand_between_the_marks_of_its_form),
         cmocka_unit_test(test_where_nothing_is_demanded_nothing_is_held),
         cmocka_unit_test(test_a_special_token_spelled_as_text_begins_no_call),
         cmocka_unit_test(test_a_schema_that_cannot_be_kept_is_relaxed_or_refused),
