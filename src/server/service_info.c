@@ -16,7 +16,7 @@
 #include "server/work_queue.h"
 #include "text/tokenizer.h"
 
-enum { INFO_BYTES_MAX = 1 << 24, NAME_BYTES_MAX = 1024, RETRY_S = 1 };
+enum { INFO_BYTES_MAX = 1 << 24, NAME_BYTES_MAX = 1024 };
 
 /* ---- models ---- */
 
