@@ -189,6 +189,8 @@ enum status kv_seq_open(struct kv_cache *c, struct kv_salt salt, kv_seq *out) {
     return ST_OK;
 }
 
+void kv_seq_mark_batch(struct kv_cache *c, kv_seq s) { kv_open_state(c, s)->is_batch = true; }
+
 /* Keep the keyed blocks when they are unpinned, as many as allowed, from the first on: the start of
  * a prefix can be used without its end. */
 static void keep_blocks(struct kv_cache *c, kv_seq s, uint32_t group) {

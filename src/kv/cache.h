@@ -68,8 +68,9 @@ void kv_cache_destroy(struct kv_cache *c); /* NULL is fine */
 
 /* How many of `tokens` the index can serve. Changes nothing. */
 struct kv_match {
-    uint32_t tokens;  /* a multiple of block_tokens, below `count` */
-    bool is_promised; /* a running sequence is computing the next block */
+    uint32_t tokens;       /* a multiple of block_tokens, below `count` */
+    bool is_promised;      /* a running sequence is computing the next block */
+    bool is_batch_promise; /* and it is marked as batch work */
 };
 struct kv_match kv_cache_match(const struct kv_cache *c, struct kv_salt salt, const int32_t *tokens,
                                uint32_t count);
@@ -77,6 +78,9 @@ struct kv_match kv_cache_match(const struct kv_cache *c, struct kv_salt salt, co
 /* Open empty tables for a sequence. ST_FULL: seq_max are open. */
 enum status kv_seq_open(struct kv_cache *c, struct kv_salt salt, kv_seq *out);
 void kv_seq_close(struct kv_cache *c, kv_seq s); /* releases its blocks, slots and promises */
+/* It is batch work, which may be preempted at any time: others need not rely on its promises, and
+ * take them over if they promise the same keys. To be called before attach. */
+void kv_seq_mark_batch(struct kv_cache *c, kv_seq s);
 
 /* Take the blocks that kv_cache_match finds for `tokens`; returns how many tokens the tables now
  * hold. The sequence must be empty. Also promises the keys of the other full blocks of the

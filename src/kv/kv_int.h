@@ -40,6 +40,7 @@ struct kv_group {
 struct kv_seq_state {
     bool is_open, is_swapped_out; /* out: the tables hold spill slots */
     bool is_unpublished;          /* swapped in, and nothing committed since */
+    bool is_batch;                /* its promises are weaker than those of others */
     struct kv_salt salt;
     uint32_t computed, room; /* positions; computed <= room */
     uint32_t looked_up;      /* tokens that attach looked up; the first commit counts them */

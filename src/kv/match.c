@@ -10,9 +10,20 @@
 
 /* ---- promises ---- */
 
+/* A key that only batch work has promised. */
+static bool is_batch_promise(const struct kv_cache *c, struct kv_key key) {
+    uint32_t by = kv_prefix_find(c->promises, key);
+    return by != KV_PREFIX_NONE && c->seqs[by].is_batch;
+}
+
 void kv_promise(struct kv_cache *c, kv_seq s, uint32_t first, uint32_t end) {
     const struct kv_key *keys = kv_keys(c, s);
-    for (uint32_t i = first; i < end; i++) kv_prefix_put(c->promises, keys[i], s);
+    for (uint32_t i = first; i < end; i++) {
+        if (kv_prefix_put(c->promises, keys[i], s)) continue;
+        if (c->seqs[s].is_batch || !is_batch_promise(c, keys[i])) continue;
+        kv_prefix_remove(c->promises, keys[i]);
+        kv_prefix_put(c->promises, keys[i], s);
+    }
     c->seqs[s].promised_first = first;
     c->seqs[s].promised_end = end;
 }
@@ -99,6 +110,7 @@ struct kv_match kv_cache_match(const struct kv_cache *c, struct kv_salt salt, co
     if (hit < limit) {
         kv_seq by = kv_prefix_find(c->promises, c->match_keys[hit]);
         match.is_promised = by != KV_PREFIX_NONE && kv_salt_eq(c->seqs[by].salt, salt);
+        match.is_batch_promise = match.is_promised && c->seqs[by].is_batch;
     }
     return match;
 }

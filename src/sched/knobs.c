@@ -55,6 +55,9 @@ static const struct row rows[] = {
     {"queue_max", KIND_COUNT, AT(queue_max), 1, 1048576, "sequences", NULL,
      "sequences that may wait beside max_seqs that run; a request over max_seqs + queue_max is "
      "refused"},
+    {"batch_slowdown", KIND_REAL, AT(batch_slowdown), 0, 10, "share", NULL,
+     "share by which rows of batch lines may lengthen the steps of other rows, on average; 0: they "
+     "get only steps without other rows"},
     {"threads", KIND_COUNT, AT(threads), 0, POOL_THREADS_MAX, "threads", NULL,
      "compute threads; 0: one for each processor that the process may use, minus one on 8 "
      "processors or more"},
@@ -118,6 +121,7 @@ struct knobs knobs_default(void) {
         .watermark = 0.01,
         .tenant_reserve = 0.125,
         .queue_max = 1024,
+        .batch_slowdown = 0.15,
         .static_wait_ms = 100,
         .dynamic_batch = 8,
         .dynamic_window_ms = 20,

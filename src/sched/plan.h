@@ -39,6 +39,7 @@ enum preempt_why {
     PREEMPT_MEMORY,
     PREEMPT_POLICY,
     PREEMPT_FAILED, /* the plan failed that should have moved its blocks */
+    PREEMPT_BATCH,  /* a batch line: another sequence needs its seat or its blocks */
 };
 struct plan_preempted {
     uint64_t request;
@@ -81,6 +82,7 @@ struct plan {
     uint32_t row_count, row_cap;
     uint32_t token_count;     /* sum of the rows' counts */
     uint32_t sample_count;    /* rows that sample */
+    uint32_t batch_row_count; /* rows of batch lines */
     uint64_t attended_tokens; /* sum over tokens of the context each one reads */
     struct kv_moves moves;    /* to do before the rows, in order */
     struct plan_preempted *preempted;
@@ -89,7 +91,8 @@ struct plan {
     uint32_t admitted_count, admitted_cap;
     struct plan_wait waits[PLAN_WAITS_MAX]; /* the first of the queue */
     uint32_t wait_count;
-    uint32_t waiting_count, running_count; /* after planning */
+    uint32_t waiting_count, running_count;             /* after planning; batch lines included */
+    uint32_t batch_waiting_count, batch_running_count; /* of these, the batch lines */
     /* This ahead plan lacks something that needs an empty pipeline, such as a preemption. The
      * caller collects and applies every plan under way before it calls sched_plan again. */
     bool wants_drain;

@@ -80,7 +80,8 @@ static enum status create_tables(struct sched *s) {
     s->state = mem_zalloc(s->state_bytes);
     s->shares.tenants = sched_share_create();
     if (!s->slots || !s->running || !s->buckets || !s->candidates || !s->order || !s->rows ||
-        !s->state || !s->shares.tenants || sched_notes_init(s) != ST_OK)
+        !s->state || !s->shares.tenants || sched_notes_init(s) != ST_OK ||
+        sched_lines_init(s) != ST_OK)
         return ST_NOMEM;
     for (uint32_t b = 0; b < buckets; b++) s->buckets[b] = SEQ_NONE;
     s->free_first = SEQ_NONE;
@@ -93,11 +94,16 @@ static enum status create_tables(struct sched *s) {
 }
 
 uint32_t sched_live_max(const struct knobs *k) { return k->max_seqs + k->queue_max; }
+uint32_t sched_batch_live_max(const struct knobs *k) { return 2 * k->max_seqs; }
 
-/* Those that live; max_seqs swapped out; max_seqs that have ended and whose last event was not
- * taken yet; and those that linger: two plans use at most max_seqs running ones each, and one of
- * them (not the ahead plan) max_seqs that it swaps out. */
-uint32_t sched_seq_max(const struct knobs *k) { return sched_live_max(k) + 5 * k->max_seqs; }
+/* Those that do not live, of each class: max_seqs swapped out; max_seqs that have ended and whose
+ * last event was not taken yet; and those that linger: two plans use at most max_seqs running ones
+ * each, and one of them (not the ahead plan) max_seqs that it swaps out. */
+static uint32_t ended_max(const struct knobs *k) { return 5 * k->max_seqs; }
+
+uint32_t sched_seq_max(const struct knobs *k) {
+    return sched_live_max(k) + sched_batch_live_max(k) + 2 * ended_max(k);
+}
 
 enum status sched_create(struct sched **out, const struct sched_options *options, struct err *err) {
     CHECK(options->policy);
@@ -109,6 +115,7 @@ enum status sched_create(struct sched **out, const struct sched_options *options
     s->cost = options->cost;
     s->ctx_tokens = options->ctx_tokens;
     s->live_max = sched_live_max(&s->knobs);
+    s->lines.live_max = sched_batch_live_max(&s->knobs);
     s->slot_count = sched_seq_max(&s->knobs);
     s->oldest_running = s->event_first = s->event_last = s->linger_first = SEQ_NONE;
     s->mean_output = MEAN_OUTPUT_START;
@@ -145,6 +152,7 @@ void sched_destroy(struct sched *s) {
     mem_free(s->state);
     mem_free(s->shares.tenants);
     sched_notes_deinit(s);
+    sched_lines_deinit(s);
     mem_free(s);
 }
 
@@ -176,6 +184,7 @@ static seq_idx slot_take(struct sched *s, const struct sched_submit *in) {
                 .reads_no_prefix = in->reads_no_prefix,
                 .one_row_at_a_time = in->one_row_at_a_time,
                 .waits_for_token = in->waits_for_token,
+                .is_batch = in->is_batch,
                 .urgency = in->urgency,
                 .tokens = in->tokens,
                 .prompt_tokens = in->prompt_tokens,
@@ -191,7 +200,11 @@ static seq_idx slot_take(struct sched *s, const struct sched_submit *in) {
         .child_first = SEQ_NONE,
     };
     *bucket = i;
-    s->live_count++;
+    s->lines.slot_count += in->is_batch;
+    if (in->is_batch)
+        s->lines.live_count++;
+    else
+        s->live_count++;
     return i;
 }
 
@@ -204,12 +217,23 @@ static void slot_unhash(struct sched *s, seq_idx i) {
 }
 
 void sched_slot_free(struct sched *s, seq_idx i) {
+    s->lines.slot_count -= seq_at(s, i)->is_batch;
     seq_at(s, i)->state = SEQ_FREE;
     seq_at(s, i)->next = s->free_first;
     s->free_first = i;
 }
 
 /* ---- submit and cancel ---- */
+
+/* Lines leave the entries of the table that interactive sequences may need. */
+static enum status check_line_fits(const struct sched *s, struct err *err) {
+    const struct sched_lines *l = &s->lines;
+    if (l->live_count < l->live_max && l->slot_count < l->live_max + ended_max(&s->knobs))
+        return ST_OK;
+    return err_set(err, ST_FULL,
+                   "%u batch lines run or wait, at most %u may (2 * max_seqs); try again later",
+                   l->live_count, l->live_max);
+}
 
 static enum status check_submit(const struct sched *s, const struct sched_submit *in,
                                 struct err *err) {
@@ -227,6 +251,7 @@ static enum status check_submit(const struct sched *s, const struct sched_submit
     if (need > s->knobs.kv_blocks)
         return err_set(err, ST_BAD, "the request needs %u KV blocks for %u tokens, the pool has %u",
                        need, in->total_max, s->knobs.kv_blocks);
+    if (in->is_batch) return check_line_fits(s, err);
     if (s->live_count >= s->live_max || s->free_first == SEQ_NONE)
         return err_set(err, ST_FULL,
                        "the queue is full: %u sequences run or wait, at most %u may (max_seqs + "
@@ -241,7 +266,7 @@ static bool can_fork(const struct sched *s, const struct sched_submit *in) {
     const struct slot *parent = &s->slots[in->parent];
     bool is_live = parent->seq.state == SEQ_WAITING || parent->seq.state == SEQ_RUNNING ||
                    parent->seq.state == SEQ_SWAPPED;
-    return is_live && parent->seq.request == in->request &&
+    return is_live && parent->seq.request == in->request && parent->seq.is_batch == in->is_batch &&
            parent->seq.prompt_tokens == in->prompt_tokens &&
            parent->seq.total == parent->seq.prompt_tokens;
 }
@@ -253,23 +278,27 @@ enum status sched_submit(struct sched *s, const struct sched_submit *in, int64_t
     seq_idx i = slot_take(s, in);
     struct sched_seq *seq = seq_at(s, i);
     seq->arrived_us = s->slots[i].waits_since_us = now_us;
-    sched_share_submit(s, i, now_us);
-    seq->key = INT64_MAX; /* last in the queue until sched_rekey below */
+    if (!in->is_batch) sched_share_submit(s, i, now_us);
+    seq->key = in->is_batch ? 0 : INT64_MAX; /* last in the queue until sched_rekey below */
     if (can_fork(s, in)) {
         seq->state = SEQ_FORKING;
         seq->fork_parent = in->parent;
         seq->next = s->slots[in->parent].child_first;
         s->slots[in->parent].child_first = i;
-        s->forking_count++;
+        *sched_forking_count(s, i) += 1;
         s->notes.front.is_known = false;
     } else {
         sched_enqueue(s, i);
     }
+    *out = i;
     const struct sched_view *view = sched_update_view(s, now_us);
+    if (in->is_batch) {
+        sched_set_timer(s, i);
+        return ST_OK;
+    }
     if (s->policy->on_arrive) s->policy->on_arrive(s->state, seq, view);
     sched_rekey(s, i);
     sched_set_timer(s, i); /* its expiry */
-    *out = i;
     if (s->policy->sheds && s->policy->sheds(s->state, seq, view))
         sched_end(s, i, FINISH_EXPIRED, now_us);
     return ST_OK;
@@ -314,19 +343,26 @@ bool sched_next_event(struct sched *s, struct sched_event *out) {
 }
 
 int64_t sched_next_timer_us(const struct sched *s) {
-    seq_idx i = heap_top(&s->timers);
-    return i == SEQ_NONE ? INT64_MAX : heap_key(&s->timers, i);
+    seq_idx i = heap_top(&s->timers), line = heap_top(&s->lines.timers);
+    int64_t t = i == SEQ_NONE ? INT64_MAX : heap_key(&s->timers, i);
+    int64_t line_t = line == SEQ_NONE ? INT64_MAX : heap_key(&s->lines.timers, line);
+    return t < line_t ? t : line_t;
 }
 
-bool sched_is_idle(const struct sched *s) { return s->live_count == 0; }
+bool sched_is_idle(const struct sched *s) { return s->live_count + s->lines.live_count == 0; }
 
 /* ---- statistics ---- */
 
 struct sched_stats sched_stats(const struct sched *s) {
+    const struct sched_lines *l = &s->lines;
+    uint32_t batch_waiting = sched_lines_waiting(s);
     return (struct sched_stats){
-        .waiting = s->by_arrival.count + s->forking_count,
-        .running = s->running_count,
-        .swapped = s->swapped_count,
+        .waiting = s->by_arrival.count + s->forking_count + batch_waiting,
+        .running = s->running_count + l->running_count,
+        .swapped = s->swapped_count + l->swapped_count,
+        .batch_waiting = batch_waiting,
+        .batch_running = l->running_count,
+        .batch_swapped = l->swapped_count,
         .steps = s->steps,
         .preempted = s->preempted,
         .swapped_out = s->swapped_out,
@@ -336,7 +372,8 @@ struct sched_stats sched_stats(const struct sched *s) {
         .dropped_rows = s->dropped_rows,
         .held_positions = s->held_positions,
         .used_positions = s->used_positions,
-        .heap_moves = s->queue.moves + s->by_arrival.moves + s->timers.moves + s->prompts.moves,
+        .heap_moves = s->queue.moves + s->by_arrival.moves + s->timers.moves + s->prompts.moves +
+                      l->queue.moves + l->timers.moves,
         .kv = kv_cache_stats(s->kv),
     };
 }

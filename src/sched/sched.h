@@ -19,7 +19,8 @@
  * sequence ends exactly once. If a running sequence needs a block and the pool has none, another
  * one is preempted: swapped out or recomputed later. A sequence that was preempted preempt_max
  * times can be preempted only by the oldest running sequence, which can always finish (README.md,
- * I4 and I5). A sequence whose next prompt block another sequence is computing waits for it.
+ * I4 and I5). A sequence whose next prompt block another sequence is computing waits for it. Batch
+ * lines (is_batch) get what all others leave, and yield it in the plan that needs it (I13 to I20).
  *
  * Lifetime: one per engine. Thread: the engine thread. Memory: all allocated by create.
  */
@@ -55,7 +56,8 @@ void sched_destroy(struct sched *s); /* NULL is fine */
  * many of them run already, so a burst at an idle scheduler is accepted as far as it would be
  * later. */
 uint32_t sched_live_max(const struct knobs *k);
-uint32_t sched_seq_max(const struct knobs *k); /* every seq_idx is below this */
+uint32_t sched_batch_live_max(const struct knobs *k); /* batch lines, besides: 2 * max_seqs */
+uint32_t sched_seq_max(const struct knobs *k);        /* every seq_idx is below this */
 
 /* One choice of a request. `tokens` has room for total_max and its first prompt_tokens are the
  * prompt. Choices 1 .. n-1 of a request name choice 0 as `parent` and share its prompt. */
@@ -72,9 +74,12 @@ struct sched_submit {
     bool reads_no_prefix;   /* compute every token, also those that the prefix cache has */
     bool one_row_at_a_time; /* no ahead plan has a row of its prompt while a plan has one */
     bool waits_for_token;   /* no ahead plan has a row of it while a plan samples for it */
+    /* A line of a batch job: it gets what others leave, and is preempted when they need it. */
+    bool is_batch;
 };
 
-/* ST_BAD: it can never fit (`err` has the numbers). ST_FULL: the queue is full. */
+/* ST_BAD: it can never fit (`err` has the numbers). ST_FULL: the queue is full, or that of
+ * batch lines. */
 enum status sched_submit(struct sched *s, const struct sched_submit *in, int64_t now_us,
                          seq_idx *out, struct err *err);
 
@@ -131,7 +136,8 @@ int64_t sched_next_timer_us(const struct sched *s); /* INT64_MAX: none */
 bool sched_is_idle(const struct sched *s);          /* nothing waits, runs or is swapped out */
 
 struct sched_stats {
-    uint32_t waiting, running, swapped;
+    uint32_t waiting, running, swapped;                   /* batch lines included */
+    uint32_t batch_waiting, batch_running, batch_swapped; /* of these, the batch lines */
     uint64_t steps, preempted, swapped_out, recomputed_tokens, finished;
     uint64_t ahead_plans;  /* made while another was under way, without empty ones */
     uint64_t dropped_rows; /* of sequences that had ended or are recomputed, without failed rows */
@@ -143,10 +149,13 @@ struct sched_stats {
 };
 struct sched_stats sched_stats(const struct sched *s);
 const struct cost_model *sched_cost(const struct sched *s);
+/* How long a step without interactive prompts takes: what batch lines are weighed by. */
+double sched_step_us(const struct sched *s, uint32_t rows, uint32_t tokens, uint64_t attended);
 struct kv_cache *sched_kv(const struct sched *s);
 
 /* An estimate, for Retry-After, of how long a request with such a prompt would wait for its first
- * token if it arrived now: from the waiting and running sequences and the cost model. */
+ * token if it arrived now: from the waiting and running sequences and the cost model. Batch lines
+ * do not count. */
 double sched_predict_wait_us(const struct sched *s, uint32_t prompt_tokens);
 const struct sched_seq *sched_seq_at(const struct sched *s, seq_idx i);
 

@@ -92,6 +92,7 @@ uint64_t sched_take_oldest(struct sched *s, const struct plan *plan) {
     CHECK(s->under_way_count > 0);
     CHECK(s->under_way[0].plan == plan);
     uint64_t number = s->under_way[0].number;
+    s->lines.steps += s->under_way[0].is_lines_only;
     s->under_way[0] = s->under_way[--s->under_way_count];
     s->steps++;
     if (s->under_way_count == 0) s->is_draining = false;

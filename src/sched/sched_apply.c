@@ -14,18 +14,26 @@ static uint32_t empty_positions(const struct sched *s, uint32_t tokens) {
     return used > 0 ? s->knobs.block_size - used : 0;
 }
 
+/* Of the sequences in the list that have no row in the plan. */
+static uint64_t empty_without_row(const struct sched *s, const seq_idx *list, uint32_t count,
+                                  bool is_assumed) {
+    uint64_t empty = 0;
+    for (uint32_t n = 0; n < count; n++) {
+        const struct slot *slot = &s->slots[list[n]];
+        if ((is_assumed ? slot->assumed : slot->seq.planned) == 0)
+            empty += empty_positions(s, slot->seq.computed);
+    }
+    return empty;
+}
+
 /* How many token positions in held blocks hold a token, including those just computed. */
 static void count_positions(struct sched *s, const struct plan *plan, bool is_assumed) {
     uint64_t block = s->knobs.block_size, empty = 0;
     for (uint32_t r = 0; r < plan->row_count; r++)
         empty += empty_positions(s, plan->rows[r].first + plan->rows[r].count);
-    if (plan->row_count < s->running_count) {
-        for (uint32_t n = 0; n < s->running_count; n++) {
-            const struct slot *slot = &s->slots[s->running[n]];
-            if ((is_assumed ? slot->assumed : slot->seq.planned) == 0)
-                empty += empty_positions(s, slot->seq.computed);
-        }
-    }
+    if (plan->row_count < s->running_count + s->lines.running_count)
+        empty += empty_without_row(s, s->running, s->running_count, is_assumed) +
+                 empty_without_row(s, s->lines.running, s->lines.running_count, is_assumed);
     uint64_t held = kv_cache_held(s->kv) * block;
     uint64_t used = held > empty ? held - empty : 0;
     uint64_t reserved = s->reserved_blocks * block;
@@ -33,11 +41,27 @@ static void count_positions(struct sched *s, const struct plan *plan, bool is_as
     s->used_positions += used;
 }
 
+/* The price of a token in a prompt is less than that of one in a decode row. Lines add many decode
+ * rows: the cost model sees only what the further tokens of a step with lines took, so that
+ * interactive prompts get the same chunks as without lines. */
+static void learn_rows(struct sched *s, const struct plan *plan, double us) {
+    const struct cost_model *m = &s->cost;
+    uint32_t rows = plan->row_count, tokens = plan->token_count;
+    uint64_t attended = plan->attended_tokens;
+    double decodes_us = cost_rows_predict_us(&s->lines.cost, m, rows, attended);
+    if (plan->batch_row_count == 0)
+        cost_observe(&s->cost, tokens, attended, us);
+    else if (tokens > rows)
+        cost_observe(&s->cost, tokens, attended,
+                     us - decodes_us + cost_predict_us(m, rows, attended));
+    if (tokens == rows) cost_rows_observe(&s->lines.cost, m, rows, attended, us);
+}
+
 static void learn_cost(struct sched *s, const struct plan *plan, int64_t elapsed_us) {
     if (elapsed_us <= 0) return;
     double us = (double)elapsed_us;
     if (plan->moves.count == 0) {
-        cost_observe(&s->cost, plan->token_count, plan->attended_tokens, us);
+        learn_rows(s, plan, us);
         return;
     }
     double rows_us = plan->row_count == 0
@@ -162,7 +186,8 @@ static void apply_row(struct sched *s, struct plan_row *row, const struct row_re
     /* A decode stays one, unless tokens were forced. */
     if (s->slots[row->seq].is_prefilling || result->forced_count > 0)
         sched_update_phase(s, row->seq);
-    if (s->policy->on_step && s->policy->on_step(s->state, seq, row->count, &s->view))
+    if (s->policy->on_step && !is_line(s, row->seq) &&
+        s->policy->on_step(s->state, seq, row->count, &s->view))
         sched_rekey(s, row->seq);
     if (s->slots[row->seq].child_first != SEQ_NONE && seq->computed >= seq->prompt_tokens)
         fork_children(s, row->seq, now_us);
@@ -200,6 +225,7 @@ static void drop_running(struct sched *s, struct plan *plan, seq_idx i, int64_t 
     sched_note_preempted(s, plan, i, SEQ_NONE, PREEMPT_FAILED);
     s->slots[i].waits_since_us = now_us;
     seq_at(s, i)->preempt_count++;
+    if (is_line(s, i)) return;
     const struct sched_view *view = sched_update_view(s, now_us);
     if (s->policy->on_preempt) s->policy->on_preempt(s->state, seq_at(s, i), view);
     sched_rekey(s, i);
@@ -211,6 +237,9 @@ static void drop_moved(struct sched *s, struct plan *plan, uint64_t number, int6
     for (uint32_t n = s->running_count; n-- > 0;) /* backwards: the last one moves into the gap */
         if (s->slots[s->running[n]].moved_in == number)
             drop_running(s, plan, s->running[n], now_us);
+    for (uint32_t n = s->lines.running_count; n-- > 0;)
+        if (s->slots[s->lines.running[n]].moved_in == number)
+            drop_running(s, plan, s->lines.running[n], now_us);
     for (uint32_t n = 0; n < plan->preempted_count; n++) {
         const struct plan_preempted *v = &plan->preempted[n];
         seq_idx k = sched_find(s, v->request, v->choice);

@@ -4,7 +4,7 @@
  *
  * To the new policy all live sequences arrive at once, in the order in which they were submitted;
  * those that run are admitted at once. What the old policy had noted is forgotten. Nobody is
- * preempted, and no sequence changes its state.
+ * preempted, and no sequence changes its state. No policy sees batch lines.
  */
 #include "sched/sched_int.h"
 
@@ -59,7 +59,8 @@ void sched_change(struct sched *s, const struct sched_policy *policy, const stru
     s->notes.front.is_known = false;
     heap_clear(&s->prompts); /* scratch: the live sequences by submission */
     for (seq_idx i = 0; i < s->slot_count; i++)
-        if (is_live(seq_at(s, i))) heap_push(&s->prompts, i, 0, s->slots[i].serial);
+        if (is_live(seq_at(s, i)) && !is_line(s, i))
+            heap_push(&s->prompts, i, 0, s->slots[i].serial);
     for (seq_idx i; (i = heap_top(&s->prompts)) != SEQ_NONE;) {
         heap_remove(&s->prompts, i);
         arrive_again(s, i, now_us);

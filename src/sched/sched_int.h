@@ -7,6 +7,7 @@
  *     sched_admit.c   whether a waiting sequence is admitted, and with how many tokens
  *     sched_memory.c  blocks for a row; which sequence is preempted
  *     sched_share.c   what one tenant may take while there are others
+ *     sched_lines.c   batch lines: what the others leave
  *     sched_apply.c   the results of a plan
  *     sched_verify.c  every invariant
  *
@@ -18,7 +19,9 @@
 #include "base/check.h"
 #include "kv/cache.h"
 #include "sched/heap.h"
+#include "sched/lines.h"
 #include "sched/notes_int.h"
+#include "sched/planning.h"
 #include "sched/sched.h"
 #include "sched/share.h"
 #include "sched/slot.h"
@@ -53,6 +56,7 @@ struct sched {
     uint64_t reserved_blocks;   /* of RUNNING sequences, if the policy reserves */
     struct sched_shares shares; /* of tenants */
     uint64_t queue_tokens;      /* tokens that the sequences of the queue still have to compute */
+    struct sched_lines lines;   /* batch lines: no other count above includes them */
 
     seq_idx event_first, event_last;
     seq_idx linger_first; /* ended sequences that a plan under way uses */
@@ -60,6 +64,7 @@ struct sched {
     struct plan_under_way {
         const struct plan *plan; /* the caller's */
         uint64_t number;
+        bool is_lines_only;           /* all its rows are of batch lines */
     } under_way[PLANS_UNDER_WAY_MAX]; /* the oldest first */
     uint32_t under_way_count;
     bool is_assumed;  /* sequences are in the state after the oldest plan under way */
@@ -79,25 +84,6 @@ struct sched {
     uint64_t held_positions, used_positions;
 };
 
-/* A plan being made. */
-struct planning {
-    struct sched *s;
-    struct plan *plan;
-    int64_t now_us;
-    bool is_ahead;        /* another plan is under way */
-    uint32_t prompt_left; /* tokens that prompts may still take */
-    uint32_t keep_free;   /* blocks that admission does not use */
-    uint64_t pending;     /* blocks that running sequences still need for the tokens they have */
-    bool is_pending_known, is_admitting;
-    uint32_t rekeyed;     /* keys updated so far; at most REKEY_MAX */
-    bool has_prompt;      /* a prompt row is planned */
-    bool is_mixed;        /* a decode row comes after a prompt row */
-    uint32_t order_count; /* of s->order */
-    bool is_solo;         /* its only row is a prompt too long to share a step */
-    uint32_t displaced;   /* sequences displaced so far; at most DISPLACE_MAX */
-    enum wait_why stop;   /* why no further sequence of the queue is admitted */
-};
-
 /* ---- sched.c ---- */
 seq_idx sched_find(const struct sched *s, uint64_t request, uint32_t choice);
 void sched_slot_free(struct sched *s, seq_idx i); /* after its last event */
@@ -108,6 +94,10 @@ static inline struct sched_seq *seq_at(const struct sched *s, seq_idx i) {
 }
 static inline seq_idx idx_of(const struct sched *s, const struct sched_seq *seq) {
     return (seq_idx)((const struct slot *)(const void *)seq - s->slots);
+}
+
+static inline bool is_line(const struct sched *s, seq_idx i) {
+    return s->lines.slot_count > 0 && seq_at(s, i)->is_batch;
 }
 
 /* Fill in s->view, which is passed to the policy. */
@@ -136,6 +126,7 @@ void sched_end(struct sched *s, seq_idx i, enum finish_reason why, int64_t now_u
 /* Choices that wait for `parent` enter the queue by themselves. */
 void sched_children_to_queue(struct sched *s, seq_idx parent, int64_t now_us);
 void sched_child_unlink(struct sched *s, seq_idx child);
+uint32_t *sched_forking_count(struct sched *s, seq_idx i); /* of its class */
 void sched_enqueue(struct sched *s, seq_idx i); /* becomes WAITING, with nothing computed */
 void sched_fire_timers(struct sched *s, int64_t now_us);
 
@@ -158,6 +149,12 @@ void sched_end_lingering(struct sched *s, uint64_t number);
 /* ---- sched_memory.c ---- */
 /* Blocks for the positions below `tokens`; may preempt others. False: the sequence must wait. */
 bool sched_ensure_blocks(struct planning *p, seq_idx i, uint32_t tokens);
+/* Take blocks that are available. False: there are too few, or the list of moves is full. */
+bool sched_grow(struct planning *p, seq_idx i, uint32_t tokens);
+/* Remove a running sequence from the batch, and its row from the plan. */
+void sched_preempt(struct planning *p, seq_idx i, seq_idx for_seq, enum preempt_why why);
+/* An ahead plan preempts no sequence: the plan under way may use the victim's blocks. */
+bool sched_needs_drain(struct planning *p);
 /* Free the blocks and put the sequence into the queue, to be recomputed. */
 void sched_drop_blocks(struct sched *s, seq_idx i);
 
@@ -179,15 +176,19 @@ enum admission {
     ADMIT_NO_MEMORY,
     ADMIT_ABOVE_SHARE, /* no memory for its tenant: those of other tenants may go first */
     ADMIT_NO_TOKENS,   /* the step has no tokens left for it */
+    ADMIT_NO_SEAT,     /* a batch line has its seat, and an ahead plan cannot preempt that */
 };
 
 /* On ADMIT_NO_MEMORY seen_need of its slot is the number of blocks that must become available. */
 enum admission sched_admit(struct planning *p, seq_idx i);
 
 /* Prompt tokens that sequence i may compute now, from position `first` on; 0: none. */
-uint32_t sched_chunk(const struct planning *p, seq_idx i, uint32_t first);
+uint32_t sched_chunk(struct planning *p, seq_idx i, uint32_t first);
 /* The sequence starts to run, with these block tables. */
 void sched_start_running(struct sched *s, seq_idx i, kv_seq kv, uint32_t computed, int64_t now_us);
+/* As many of `count` tokens of a running prompt as there are blocks for; at least one. */
+uint32_t sched_cut_to_memory(const struct sched *s, seq_idx i, uint32_t count);
+uint32_t sched_watermark(const struct sched *s);
 /* May a choice start to run beside its parent now? */
 bool sched_fork_fits(const struct sched *s, seq_idx child);
 

@@ -5,6 +5,7 @@
  * If a sequence needs blocks, one that comes after it in policy order and was preempted fewer than
  * preempt_max times is preempted (I4). For the oldest running sequence, by submission, any other
  * may be preempted (I5). If there is no such victim the sequence waits and keeps the blocks it has.
+ * Batch lines are preempted before all others (sched_lines.c).
  */
 #include "sched/sched_int.h"
 
@@ -35,7 +36,10 @@ static bool may_swap(const struct sched *s, const struct sched_seq *seq) {
 static bool swap_out(struct planning *p, seq_idx i) {
     struct sched *s = p->s;
     if (!may_swap(s, seq_at(s, i))) return false;
-    if (kv_seq_swap_out(s->kv, seq_at(s, i)->kv, &p->plan->moves) != ST_OK) return false;
+    if (is_line(s, i) && !sched_line_may_swap(p, i)) return false;
+    while (s->swapped_count + s->lines.swapped_count >= s->knobs.max_seqs ||
+           kv_seq_swap_out(s->kv, seq_at(s, i)->kv, &p->plan->moves) != ST_OK)
+        if (is_line(s, i) || !sched_line_unspills(s)) return false;
     s->slots[i].moved_in = s->plan_number;
     sched_running_remove(s, i);
     seq_at(s, i)->state = SEQ_SWAPPED;
@@ -66,8 +70,15 @@ static void add_preempted(struct planning *p, seq_idx i, seq_idx for_seq, enum p
     slot->seq.preempt_count++;
     s->preempted++;
     s->epoch++;
+    if (is_line(s, i)) {
+        p->is_line_pending_known = false;
+        return;
+    }
     p->is_pending_known = false;
-    if (why == PREEMPT_MEMORY) sched_stop_admitting(p, WAIT_BLOCKS);
+    if (why == PREEMPT_MEMORY) {
+        sched_stop_admitting(p, WAIT_BLOCKS);
+        p->lacks_blocks = true; /* it waits for those that it had */
+    }
     const struct sched_view *view = sched_update_view(s, p->now_us);
     if (s->policy->on_preempt) s->policy->on_preempt(s->state, &slot->seq, view);
     sched_rekey(s, i);
@@ -78,7 +89,7 @@ static void remove_from_plan(struct planning *p, seq_idx i) {
     if (heap_has(&p->s->prompts, i)) heap_remove(&p->s->prompts, i);
 }
 
-static void preempt(struct planning *p, seq_idx i, seq_idx for_seq, enum preempt_why why) {
+void sched_preempt(struct planning *p, seq_idx i, seq_idx for_seq, enum preempt_why why) {
     struct sched *s = p->s;
     remove_from_plan(p, i);
     bool wants_swap = s->knobs.preempt == PREEMPT_SWAP || swap_is_cheaper(s, seq_at(s, i));
@@ -149,8 +160,7 @@ static seq_idx pick(struct planning *p, uint32_t count) {
     return idx_of(s, s->candidates[k]);
 }
 
-/* An ahead plan preempts no sequence: the plan under way may use the victim's blocks. */
-static bool needs_drain(struct planning *p) {
+bool sched_needs_drain(struct planning *p) {
     if (p->is_ahead) p->plan->wants_drain = true;
     return p->is_ahead;
 }
@@ -159,14 +169,15 @@ static bool needs_drain(struct planning *p) {
  * neither is possible. */
 static bool preempt_for(struct planning *p, seq_idx for_seq) {
     if (p->is_ahead && p->plan->wants_drain) return false;
+    if (p->s->lines.running_count > 0) return sched_line_yields(p, for_seq);
     uint32_t count = collect(p, for_seq, VICTIMS_BEHIND);
     if (count == 0 && sched_release_kept(p->s)) return true;
     bool is_oldest_running = for_seq == p->s->oldest_running;
     if (count == 0 && is_oldest_running) count = collect(p, for_seq, VICTIMS_UNPROTECTED);
     if (count == 0 && is_oldest_running) count = collect(p, for_seq, VICTIMS_ABOVE_SHARE);
     if (count == 0 && is_oldest_running) count = collect(p, for_seq, VICTIMS_ALL);
-    if (count == 0 || needs_drain(p)) return false;
-    preempt(p, pick(p, count), for_seq, PREEMPT_MEMORY);
+    if (count == 0 || sched_needs_drain(p)) return false;
+    sched_preempt(p, pick(p, count), for_seq, PREEMPT_MEMORY);
     return true;
 }
 
@@ -176,11 +187,12 @@ static uint32_t end_of_block(const struct sched *s, uint32_t tokens) {
     return end < s->ctx_tokens ? (uint32_t)end : s->ctx_tokens;
 }
 
-static bool grow(struct planning *p, struct slot *slot, uint32_t tokens) {
-    uint32_t moves = p->plan->moves.count;
-    enum status st = kv_seq_grow(p->s->kv, slot->seq.kv, tokens, &p->plan->moves);
+bool sched_grow(struct planning *p, seq_idx i, uint32_t tokens) {
+    struct slot *slot = &p->s->slots[i];
+    uint32_t moves = p->plan->moves.count, end = end_of_block(p->s, tokens);
+    enum status st = kv_seq_grow(p->s->kv, slot->seq.kv, end, &p->plan->moves);
     if (p->plan->moves.count > moves) slot->moved_in = p->s->plan_number;
-    if (st == ST_OK) slot->seq.writable_end = tokens;
+    if (st == ST_OK) slot->seq.writable_end = end;
     return st == ST_OK;
 }
 
@@ -195,10 +207,14 @@ static bool stays_within_share(struct planning *p, seq_idx i, uint32_t tokens) {
         uint32_t available = kv_cache_available(s->kv);
         uint32_t left = available > need ? available - need : 0;
         if (need == 0 || sched_share_spare(s, i, need, left) == 0) return true;
+        if (s->lines.running_count > 0) {
+            if (!sched_line_yields(p, i)) return false;
+            continue;
+        }
         uint32_t count = collect(p, i, VICTIMS_OWN_BEHIND);
         if (count == 0) return i == s->oldest_running;
-        if (needs_drain(p)) return false;
-        preempt(p, pick(p, count), i, PREEMPT_MEMORY);
+        if (sched_needs_drain(p)) return false;
+        sched_preempt(p, pick(p, count), i, PREEMPT_MEMORY);
     }
 }
 
@@ -206,13 +222,15 @@ bool sched_ensure_blocks(struct planning *p, seq_idx i, uint32_t tokens) {
     struct sched *s = p->s;
     struct slot *slot = &s->slots[i];
     if (tokens <= slot->seq.writable_end) return true;
-    if (!stays_within_share(p, i, tokens)) return false;
-    for (;;) {
-        if (grow(p, slot, end_of_block(s, tokens))) return true;
+    if (is_line(s, i)) return sched_line_ensure_blocks(p, i, tokens);
+    bool fits = stays_within_share(p, i, tokens);
+    while (fits && !sched_grow(p, i, tokens)) {
         /* There are enough blocks, so the list of moves is full: wait for the next step. */
         if (kv_seq_need(s->kv, slot->seq.kv, tokens) <= kv_cache_available(s->kv)) return false;
-        if (!preempt_for(p, i)) return false;
+        fits = preempt_for(p, i);
     }
+    if (!fits) p->lacks_blocks = true;
+    return fits;
 }
 
 /* ---- displacing, by policy ---- */
@@ -236,8 +254,8 @@ bool sched_displace(struct planning *p, seq_idx waiting, uint64_t blocks) {
         s->candidates[count++] = seq_at(s, i);
         if (gain < blocks) gain += sched_blocks_for(s, kv_seq_tokens(s->kv, seq_at(s, i)->kv));
     }
-    if (count == 0 || gain < blocks || needs_drain(p)) return false;
-    preempt(p, pick(p, count), waiting, PREEMPT_POLICY);
+    if (count == 0 || gain < blocks || sched_needs_drain(p)) return false;
+    sched_preempt(p, pick(p, count), waiting, PREEMPT_POLICY);
     p->displaced++;
     return true;
 }
@@ -250,12 +268,13 @@ void sched_keep_free(struct planning *p) {
     uint32_t wanted = s->policy->blocks_to_keep_free(s->state, sched_update_view(s, p->now_us));
     uint32_t most = s->knobs.kv_blocks / KEEP_FREE_PART;
     p->keep_free = wanted < most ? wanted : most;
+    if (p->keep_free > 0) sched_lines_free_blocks(p, SEQ_NONE, p->keep_free);
     while (s->running_count > 1 && p->displaced < DISPLACE_MAX &&
            kv_cache_available(s->kv) < p->keep_free) {
         uint32_t count = collect(p, s->oldest_running, VICTIMS_UNPROTECTED);
         if (count == 0) return;
         seq_idx victim = pick(p, count);
-        if (!may_swap(s, seq_at(s, victim)) || needs_drain(p)) return;
+        if (!may_swap(s, seq_at(s, victim)) || sched_needs_drain(p)) return;
         if (!swap_out(p, victim)) return;
         add_preempted(p, victim, SEQ_NONE, PREEMPT_POLICY);
         p->displaced++;

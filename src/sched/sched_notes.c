@@ -172,17 +172,24 @@ void sched_note_queue(struct planning *p) {
 
 /* ---- invariants ---- */
 
+/* Of the running sequences, batch lines last. */
+static uint32_t nth_seat(const struct sched *s, uint32_t n) {
+    bool is_own = n < s->running_count;
+    return seq_at(s, is_own ? s->running[n] : s->lines.running[n - s->running_count])->seat;
+}
+
 /* Every running sequence has a seat of its own, and the others are free. */
 static void verify_seats(const struct sched *s) {
     uint32_t free_count = 0;
     for (uint32_t w = 0; w < word_count(s); w++)
         free_count += (uint32_t)__builtin_popcountll(s->notes.seats[w]);
-    CHECK(free_count + s->running_count == s->knobs.max_seqs);
-    for (uint32_t n = 0; n < s->running_count; n++) {
-        uint32_t seat = seq_at(s, s->running[n])->seat;
+    uint32_t running = s->running_count + s->lines.running_count;
+    CHECK(free_count + running == s->knobs.max_seqs);
+    for (uint32_t n = 0; n < running; n++) {
+        uint32_t seat = nth_seat(s, n);
         CHECK(seat < s->knobs.max_seqs);
         CHECK(!(s->notes.seats[seat / SEATS_A_WORD] >> seat % SEATS_A_WORD & 1));
-        for (uint32_t k = 0; k < n; k++) CHECK(seq_at(s, s->running[k])->seat != seat);
+        for (uint32_t k = 0; k < n; k++) CHECK(nth_seat(s, k) != seat);
     }
 }
 

@@ -35,7 +35,7 @@ void sched_row_add(struct planning *p, seq_idx i, uint32_t count) {
     slot->row_in = p->s->plan_number;
     if (seq_is_prefilling(seq)) {
         p->has_prompt = true;
-        sched_share_took_turn(p->s, i);
+        if (!seq->is_batch) sched_share_took_turn(p->s, i);
     } else if (p->has_prompt) {
         p->is_mixed = true;
     }
@@ -47,6 +47,7 @@ void sched_row_add(struct planning *p, seq_idx i, uint32_t count) {
                                                       .kv = seq->kv,
                                                       .tokens = seq->tokens};
     plan->token_count += count;
+    plan->batch_row_count += seq->is_batch;
     plan->sample_count += samples;
     plan->attended_tokens += cost_attended(seq->computed, count);
     p->is_solo = plan->token_count > max;
@@ -59,6 +60,7 @@ static void drop_row(struct planning *p, uint32_t r) {
     struct plan *plan = p->plan;
     struct plan_row *row = &plan->rows[r];
     plan->token_count -= row->count;
+    plan->batch_row_count -= seq_at(p->s, row->seq)->is_batch;
     plan->sample_count -= row->samples;
     plan->attended_tokens -= cost_attended(row->first, row->count);
     seq_at(p->s, row->seq)->planned = 0;
@@ -130,8 +132,7 @@ static void plan_decodes(struct planning *p) {
 
 /* ---- prompts ---- */
 
-/* As many of `count` tokens as there are blocks for; at least one. */
-static uint32_t cut_to_memory(const struct sched *s, seq_idx i, uint32_t count) {
+uint32_t sched_cut_to_memory(const struct sched *s, seq_idx i, uint32_t count) {
     const struct sched_seq *seq = seq_at(s, i);
     uint32_t available = kv_cache_available(s->kv);
     if (kv_seq_need(s->kv, seq->kv, seq->computed + count) <= available) return count;
@@ -145,7 +146,9 @@ static uint32_t cut_to_memory(const struct sched *s, seq_idx i, uint32_t count) 
 static void plan_prompt(struct planning *p, seq_idx i, uint32_t count) {
     struct sched *s = p->s;
     const struct sched_seq *seq = seq_at(s, i);
-    if (!s->policy->whole_prompts) count = cut_to_memory(s, i, count);
+    if (s->lines.running_count > 0)
+        sched_lines_free_blocks(p, i, kv_seq_need(s->kv, seq->kv, seq->computed + count));
+    if (!s->policy->whole_prompts) count = sched_cut_to_memory(s, i, count);
     uint32_t before = kv_seq_need(s->kv, seq->kv, seq->total);
     if (!sched_ensure_blocks(p, i, seq->computed + count)) return;
     uint32_t after = kv_seq_need(s->kv, seq->kv, seq->total);
@@ -235,6 +238,9 @@ static void plan_queue_front(struct planning *p, struct skipped *a, seq_idx i) {
     case ADMIT_NO_TOKENS:
         sched_stop_admitting(p, WAIT_BUDGET);
         break;
+    case ADMIT_NO_SEAT:
+        sched_stop_admitting(p, WAIT_SEAT);
+        break;
     }
 }
 
@@ -316,10 +322,11 @@ static void plan_rows(struct planning *p) {
 }
 
 /* A plan that is not empty is under way from now on. */
-static void add_under_way(struct planning *p) {
+static void add_under_way(struct planning *p, bool is_lines_only) {
     struct sched *s = p->s;
     if (p->plan->row_count == 0 && p->plan->moves.count == 0) return;
-    s->under_way[s->under_way_count++] = (struct plan_under_way){p->plan, s->plan_number};
+    s->under_way[s->under_way_count++] =
+        (struct plan_under_way){p->plan, s->plan_number, is_lines_only};
     s->ahead_plans += p->is_ahead;
 }
 
@@ -340,13 +347,18 @@ void sched_plan(struct sched *s, int64_t now_us, struct plan *plan) {
     kv_cache_expire(s->kv, now_us);
 
     copy_running(&p);
+    if (s->lines.running_count > 0) sched_lines_make_room(&p);
     sched_keep_free(&p);
     plan_rows(&p);
     bool is_empty = plan->token_count == 0 && plan->moves.count == 0;
     if (is_empty && s->running_count > 0 && !p.is_ahead) force_progress(&p);
+    bool is_lines_only = plan->row_count == 0 && plan->moves.count == 0;
+    if (s->lines.live_count > 0) sched_plan_lines(&p);
     sort_rows(&p);
-    plan->waiting_count = s->by_arrival.count + s->forking_count;
-    plan->running_count = s->running_count;
+    plan->batch_running_count = s->lines.running_count;
+    plan->batch_waiting_count = sched_lines_waiting(s);
+    plan->waiting_count = s->by_arrival.count + s->forking_count + plan->batch_waiting_count;
+    plan->running_count = s->running_count + s->lines.running_count;
     if (s->queue.count + s->forking_count + s->notes.started_count > 0) sched_note_queue(&p);
-    add_under_way(&p);
+    add_under_way(&p, is_lines_only);
 }

@@ -28,7 +28,8 @@ const struct sched_view *sched_update_view(struct sched *s, int64_t now_us) {
     s->view.prefill_count = s->prefill_count;
     s->view.oldest_waiting_us = oldest == SEQ_NONE ? INT64_MAX : seq_at(s, oldest)->arrived_us;
     s->view.free_blocks = kv_cache_available(s->kv);
-    s->view.steps = s->steps + s->is_assumed;
+    s->view.steps = s->steps - s->lines.steps;
+    if (s->is_assumed) s->view.steps += !s->under_way[0].is_lines_only;
     return &s->view;
 }
 
@@ -43,14 +44,18 @@ uint64_t sched_queue_tie(const struct sched *s, seq_idx i) {
 /* The earlier of its expiry and the policy's timer, which must be in the future. */
 static int64_t timer_of(struct sched *s, const struct sched_seq *seq) {
     int64_t t = seq->urgency.expires_us > 0 ? seq->urgency.expires_us : INT64_MAX;
-    if (!s->policy->next_timer) return t;
+    if (!s->policy->next_timer || seq->is_batch) return t;
     int64_t wanted = s->policy->next_timer(s->state, seq, &s->view);
     if (wanted <= s->view.now_us) wanted = s->view.now_us + 1;
     return wanted < t ? wanted : t;
 }
 
+static struct seq_heap *timers_of(struct sched *s, seq_idx i) {
+    return is_line(s, i) ? &s->lines.timers : &s->timers;
+}
+
 static void drop_timer(struct sched *s, seq_idx i) {
-    if (s->slots[i].has_timer) heap_remove(&s->timers, i);
+    if (s->slots[i].has_timer) heap_remove(timers_of(s, i), i);
     s->slots[i].has_timer = false;
 }
 
@@ -60,15 +65,16 @@ void sched_set_timer(struct sched *s, seq_idx i) {
     if (t == INT64_MAX) {
         drop_timer(s, i);
     } else if (!slot->has_timer) {
-        heap_push(&s->timers, i, t, slot->serial);
+        heap_push(timers_of(s, i), i, t, slot->serial);
         slot->has_timer = true;
-    } else if (heap_key(&s->timers, i) != t) {
-        heap_change(&s->timers, i, t, slot->serial);
+    } else if (heap_key(timers_of(s, i), i) != t) {
+        heap_change(timers_of(s, i), i, t, slot->serial);
     }
 }
 
 void sched_rekey(struct sched *s, seq_idx i) {
     struct sched_seq *seq = seq_at(s, i);
+    if (is_line(s, i)) return; /* lines are in the order of submission */
     sched_share_reorder(s, i);
     int64_t key = s->policy->key(s->state, seq, &s->view);
     if (key != seq->key) {
@@ -79,9 +85,18 @@ void sched_rekey(struct sched *s, seq_idx i) {
     if (s->policy->next_timer) sched_set_timer(s, i);
 }
 
+static void fire_line_timers(struct sched *s, int64_t now_us) {
+    for (uint32_t n = 0; n < TIMERS_MAX; n++) {
+        seq_idx i = heap_top(&s->lines.timers);
+        if (i == SEQ_NONE || heap_key(&s->lines.timers, i) > now_us) return;
+        sched_end(s, i, FINISH_EXPIRED, now_us);
+    }
+}
+
 /* A new timer is in the future, so none fires twice. If more than TIMERS_MAX are due they are
  * spread over several plans; sched_next_timer_us is in the past meanwhile. */
 void sched_fire_timers(struct sched *s, int64_t now_us) {
+    if (s->lines.timers.count > 0) fire_line_timers(s, now_us);
     for (uint32_t n = 0; n < TIMERS_MAX; n++) {
         seq_idx i = heap_top(&s->timers);
         if (i == SEQ_NONE || heap_key(&s->timers, i) > now_us) return;
@@ -106,6 +121,11 @@ void sched_queue_push(struct sched *s, seq_idx i) {
     CHECK(slot->seq.state == SEQ_WAITING || slot->seq.state == SEQ_SWAPPED);
     slot->seen_need = 0;
     slot->seen_promised = false;
+    if (is_line(s, i)) {
+        heap_push(&s->lines.queue, i, 0, slot->serial);
+        if (slot->seq.state == SEQ_SWAPPED) sched_line_swapped(s, i);
+        return;
+    }
     heap_push(&s->queue, i, slot->seq.key, sched_queue_tie(s, i));
     if (slot->seq.state == SEQ_WAITING)
         heap_push(&s->by_arrival, i, slot->seq.arrived_us, slot->serial);
@@ -127,6 +147,11 @@ static void oldest_remove(struct sched *s, seq_idx i) {
 
 void sched_queue_remove(struct sched *s, seq_idx i) {
     const struct sched_seq *seq = seq_at(s, i);
+    if (is_line(s, i)) {
+        heap_remove(&s->lines.queue, i);
+        if (seq->state == SEQ_SWAPPED) sched_line_unswapped(s, i);
+        return;
+    }
     heap_remove(&s->queue, i);
     if (seq->state == SEQ_WAITING)
         oldest_remove(s, i);
@@ -153,6 +178,7 @@ void sched_update_phase(struct sched *s, seq_idx i) {
     bool is_prefilling = seq_is_prefilling(&slot->seq);
     if (is_prefilling == slot->is_prefilling) return;
     slot->is_prefilling = is_prefilling;
+    if (is_line(s, i)) return; /* counts are of interactive sequences */
     s->prefill_count += is_prefilling ? 1 : -1u;
     s->decode_count += is_prefilling ? -1u : 1;
 }
@@ -168,18 +194,23 @@ static seq_idx find_oldest_running(const struct sched *s) {
 void sched_running_add(struct sched *s, seq_idx i) {
     struct slot *slot = &s->slots[i];
     struct sched_seq *seq = &slot->seq;
-    CHECK(s->running_count < s->knobs.max_seqs);
+    CHECK(s->running_count + s->lines.running_count < s->knobs.max_seqs);
+    seq->state = SEQ_RUNNING;
+    seq->run_steps = 0;
+    sched_seat_take(s, i);
+    slot->is_prefilling = seq_is_prefilling(seq);
+    if (is_line(s, i)) {
+        slot->reserved = 0;
+        sched_line_start(s, i);
+        return;
+    }
     seq->run_idx = s->running_count;
     s->running[s->running_count++] = i;
     if (s->oldest_running == SEQ_NONE || slot->serial < s->slots[s->oldest_running].serial)
         s->oldest_running = i;
-    seq->state = SEQ_RUNNING;
-    seq->run_steps = 0;
     sched_share_start(s, i);
-    sched_seat_take(s, i);
     slot->reserved = new_reservation(s, i);
     s->reserved_blocks += slot->reserved;
-    slot->is_prefilling = seq_is_prefilling(seq);
     if (slot->is_prefilling)
         s->prefill_count++;
     else
@@ -191,11 +222,15 @@ void sched_running_remove(struct sched *s, seq_idx i) {
     struct slot *slot = &s->slots[i];
     struct sched_seq *seq = &slot->seq;
     CHECK(seq->state == SEQ_RUNNING);
+    sched_seat_give(s, i);
+    if (is_line(s, i)) {
+        sched_line_stop(s, i);
+        return;
+    }
     CHECK(s->running[seq->run_idx] == i);
     seq_idx last = s->running[--s->running_count];
     s->running[seq->run_idx] = last;
     seq_at(s, last)->run_idx = seq->run_idx;
-    sched_seat_give(s, i);
     if (s->oldest_running == i) s->oldest_running = find_oldest_running(s);
     sched_share_stop(s, i);
     s->reserved_blocks -= slot->reserved;
@@ -208,6 +243,10 @@ void sched_running_remove(struct sched *s, seq_idx i) {
 
 /* ---- choices that wait for their parent ---- */
 
+uint32_t *sched_forking_count(struct sched *s, seq_idx i) {
+    return is_line(s, i) ? &s->lines.forking_count : &s->forking_count;
+}
+
 void sched_child_unlink(struct sched *s, seq_idx child) {
     struct sched_seq *seq = seq_at(s, child);
     CHECK(seq->state == SEQ_FORKING);
@@ -215,7 +254,7 @@ void sched_child_unlink(struct sched *s, seq_idx child) {
     while (*link != child) link = &seq_at(s, *link)->next;
     *link = seq->next;
     seq->next = seq->fork_parent = SEQ_NONE;
-    s->forking_count--;
+    *sched_forking_count(s, child) -= 1;
     s->notes.front.is_known = false;
 }
 
@@ -245,10 +284,27 @@ void sched_event_push(struct sched *s, seq_idx i) {
 static void stop_running(struct sched *s, seq_idx i, int64_t now_us) {
     const struct sched_policy *policy = s->policy;
     sched_running_remove(s, i);
+    if (is_line(s, i)) return; /* its seat is free for any sequence */
     const struct sched_view *view = sched_update_view(s, now_us);
     if (s->running_count > 0 && policy->frees_batch_slot &&
         !policy->frees_batch_slot(s->state, view))
         s->held_batch_slots++;
+}
+
+static void end_line(struct sched *s, seq_idx i, int64_t now_us) {
+    s->lines.live_count--;
+    sched_children_to_queue(s, i, now_us);
+}
+
+static void end_interactive(struct sched *s, seq_idx i, int64_t now_us) {
+    const struct slot *slot = &s->slots[i];
+    s->live_count--;
+    sched_share_end(s, i);
+    if (slot->finish == FINISH_STOP || slot->finish == FINISH_LENGTH)
+        s->mean_output += OUTPUT_LEARN_RATE * (seq_generated(&slot->seq) - s->mean_output);
+    sched_children_to_queue(s, i, now_us);
+    if (s->policy->on_finish)
+        s->policy->on_finish(s->state, seq_at(s, i), sched_update_view(s, now_us));
 }
 
 void sched_end(struct sched *s, seq_idx i, enum finish_reason why, int64_t now_us) {
@@ -279,13 +335,10 @@ void sched_end(struct sched *s, seq_idx i, enum finish_reason why, int64_t now_u
     slot->finish = why;
     if (until > 0) sched_linger(s, i, until, has_kv, is_running);
     drop_timer(s, i);
-    s->live_count--;
-    sched_share_end(s, i);
     s->finished++;
-    if (why == FINISH_STOP || why == FINISH_LENGTH)
-        s->mean_output += OUTPUT_LEARN_RATE * (seq_generated(&slot->seq) - s->mean_output);
-    sched_children_to_queue(s, i, now_us);
-    if (s->policy->on_finish)
-        s->policy->on_finish(s->state, &slot->seq, sched_update_view(s, now_us));
+    if (is_line(s, i))
+        end_line(s, i, now_us);
+    else
+        end_interactive(s, i, now_us);
     sched_event_push(s, i);
 }

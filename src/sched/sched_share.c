@@ -164,7 +164,7 @@ void sched_share_verify(const struct sched *s) {
     for (seq_idx i = 0; i < s->slot_count; i++) {
         enum seq_state state = seq_at(s, i)->state;
         bool is_live = state != SEQ_FREE && state != SEQ_ENDED && state != SEQ_LINGERING;
-        with_share += is_live && seq_at(s, i)->has_share;
+        with_share += is_live && seq_at(s, i)->has_share && !seq_at(s, i)->is_batch;
     }
     CHECK(running == s->running_count);
     CHECK(running_tenants == s->shares.running_tenants);

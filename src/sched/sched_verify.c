@@ -39,10 +39,12 @@ static void verify_seq(const struct sched *s, seq_idx i) {
     bool is_waiting = seq->state == SEQ_WAITING, is_swapped = seq->state == SEQ_SWAPPED;
     bool is_running = seq->state == SEQ_RUNNING;
     bool is_ended = seq->state == SEQ_ENDED || seq->state == SEQ_LINGERING;
-    CHECK(heap_has(&s->queue, i) == (is_waiting || is_swapped));
-    CHECK(heap_has(&s->by_arrival, i) == is_waiting);
+    const struct seq_heap *queue = seq->is_batch ? &s->lines.queue : &s->queue;
+    const struct seq_heap *timers = seq->is_batch ? &s->lines.timers : &s->timers;
+    CHECK(heap_has(queue, i) == (is_waiting || is_swapped));
+    CHECK(heap_has(&s->by_arrival, i) == (is_waiting && !seq->is_batch));
     CHECK(!heap_has(&s->prompts, i));
-    CHECK(heap_has(&s->timers, i) == slot->has_timer);
+    CHECK(heap_has(timers, i) == slot->has_timer);
     CHECK((seq->fork_parent != SEQ_NONE) == (seq->state == SEQ_FORKING));
     CHECK(seq->prompt_tokens > 0);
     CHECK(seq->prompt_tokens <= seq->total);
@@ -62,7 +64,7 @@ static void verify_seq(const struct sched *s, seq_idx i) {
     if (is_ended) {
         CHECK(slot->has_event == (seq->state == SEQ_ENDED));
         CHECK(slot->finish != FINISH_NONE);
-        CHECK(!heap_has(&s->timers, i));
+        CHECK(!slot->has_timer);
         CHECK(slot->child_first == SEQ_NONE);
     }
     bool is_known = seq->state != SEQ_LINGERING;
@@ -83,7 +85,7 @@ static struct counts count_all(const struct sched *s) {
         bool is_running = slot->seq.state == SEQ_RUNNING;
         if (is_running || (slot->lingers_until > 0 && slot->lingers_with_reservation))
             c.reserved += slot->reserved;
-        c.prefills += is_running && slot->is_prefilling;
+        c.prefills += is_running && slot->is_prefilling && !slot->seq.is_batch;
     }
     return c;
 }
@@ -94,6 +96,7 @@ static void verify_lists(const struct sched *s, const struct counts *c) {
     for (uint32_t n = 0; n < s->running_count; n++) {
         CHECK(seq_at(s, s->running[n])->state == SEQ_RUNNING);
         CHECK(seq_at(s, s->running[n])->run_idx == n);
+        CHECK(!seq_at(s, s->running[n])->is_batch);
         CHECK(s->slots[s->oldest_running].serial <= s->slots[s->running[n]].serial);
     }
     CHECK((s->oldest_running == SEQ_NONE) == (s->running_count == 0));
@@ -111,10 +114,11 @@ static void verify_lists(const struct sched *s, const struct counts *c) {
         if (seq_at(s, parent)->state == SEQ_FREE) continue;
         for (i = s->slots[parent].child_first; i != SEQ_NONE; i = seq_at(s, i)->next) {
             CHECK(seq_at(s, i)->fork_parent == parent);
-            CHECK(++children <= s->forking_count);
+            CHECK(++children <= s->forking_count + s->lines.forking_count);
+            CHECK(seq_at(s, i)->is_batch == seq_at(s, parent)->is_batch);
         }
     }
-    CHECK(children == s->forking_count);
+    CHECK(children == s->forking_count + s->lines.forking_count);
 }
 
 /* The sequence of every row of a plan under way still exists, with the row's tokens (I8). */
@@ -137,10 +141,12 @@ static void verify_rows(const struct sched *s) {
 }
 
 static void verify_counts(const struct sched *s, const struct counts *c) {
-    CHECK(c->by_state[SEQ_RUNNING] == s->running_count);
-    CHECK(c->by_state[SEQ_SWAPPED] == s->swapped_count);
-    CHECK(c->by_state[SEQ_FORKING] == s->forking_count);
-    CHECK(c->by_state[SEQ_WAITING] == s->by_arrival.count);
+    const struct sched_lines *l = &s->lines;
+    uint32_t lines_waiting = l->queue.count - l->swapped_count;
+    CHECK(c->by_state[SEQ_RUNNING] == s->running_count + l->running_count);
+    CHECK(c->by_state[SEQ_SWAPPED] == s->swapped_count + l->swapped_count);
+    CHECK(c->by_state[SEQ_FORKING] == s->forking_count + l->forking_count);
+    CHECK(c->by_state[SEQ_WAITING] == s->by_arrival.count + lines_waiting);
     CHECK(s->queue.count == s->by_arrival.count + s->swapped_count);
     CHECK(s->live_count == s->queue.count + s->running_count + s->forking_count);
     CHECK(s->live_count <= s->live_max);
@@ -149,7 +155,9 @@ static void verify_counts(const struct sched *s, const struct counts *c) {
     CHECK(c->reserved == s->reserved_blocks);
     CHECK(c->queue_tokens == s->queue_tokens);
     CHECK(s->running_count + s->held_batch_slots <= s->knobs.max_seqs);
-    CHECK(s->swapped_count <= s->knobs.max_seqs);
+    CHECK(s->running_count + l->running_count <= s->knobs.max_seqs);
+    CHECK(s->swapped_count + l->swapped_count <= s->knobs.max_seqs);
+    CHECK(l->steps <= s->steps);
     CHECK(s->reserved_blocks <= s->knobs.kv_blocks);
     uint32_t lingering = 0;
     for (seq_idx i = s->linger_first; i != SEQ_NONE; i = s->slots[i].linger_next)
@@ -167,6 +175,7 @@ void sched_verify(const struct sched *s) {
     verify_rows(s);
     verify_counts(s, &c);
     sched_share_verify(s);
+    sched_lines_verify(s);
     kv_cache_verify(s->kv);
     if (s->policy->verify) s->policy->verify(s->state);
 }

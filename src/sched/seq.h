@@ -121,6 +121,7 @@ struct sched_seq {
     bool reads_no_prefix;   /* it takes nothing from the prefix cache */
     bool one_row_at_a_time; /* no ahead plan has a row of its prompt while a plan has one */
     bool waits_for_token;   /* no ahead plan has a row of it while a plan samples for it */
+    bool is_batch;          /* a batch line (sched/lines.h); no policy sees one */
     struct urgency urgency;
 };
 

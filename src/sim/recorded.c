@@ -23,7 +23,7 @@ struct sequence {
     int64_t at_us;
     uint32_t choice, tenant;
     uint32_t prompt_tokens, max_tokens, generated;
-    bool has_ended;
+    bool has_ended, is_batch;
 };
 
 /* A column that is read: its name, its range, and where hello says that it is. */
@@ -45,6 +45,8 @@ struct reading {
     size_t count;
     uint64_t tokens;
     struct column arrived[A_COLUMNS], ended[E_COLUMNS];
+    struct column batch; /* of arrived; an older recording has none */
+    bool has_batch;
 };
 
 /* ---- where something is wrong ---- */
@@ -53,10 +55,15 @@ struct reading {
 
 /* ---- columns ---- */
 
-static enum status find_column(struct reading *r, const char *list, struct column *c) {
+static bool has_column(const struct reading *r, const char *list, struct column *c) {
     const struct json *names = json_get(json_get(r->recording, "hello"), list);
     for (c->place = 0; c->place < json_count(names); c->place++)
-        if (str_is(json_str(json_at(names, c->place)), c->name)) return ST_OK;
+        if (str_is(json_str(json_at(names, c->place)), c->name)) return true;
+    return false;
+}
+
+static enum status find_column(struct reading *r, const char *list, struct column *c) {
+    if (has_column(r, list, c)) return ST_OK;
     FAULT_AT(r, "hello.%s", list);
     return err_set(&r->fault->err, ST_BAD,
                    "must be a list of columns with \"%s\", as GET /v1/engine/steps sends it",
@@ -78,6 +85,8 @@ static enum status find_columns(struct reading *r) {
     memcpy(r->ended, ended, sizeof(ended));
     for (uint32_t i = 0; i < A_COLUMNS; i++) TRY(find_column(r, "arrived", &r->arrived[i]));
     for (uint32_t i = 0; i < E_COLUMNS; i++) TRY(find_column(r, "ended", &r->ended[i]));
+    r->batch = (struct column){"batch", 0, 1, 0};
+    r->has_batch = has_column(r, "arrived", &r->batch);
     return ST_OK;
 }
 
@@ -143,14 +152,16 @@ static enum status count_entry(struct reading *r, const struct json *entry,
 
 static enum status read_arrived(struct reading *r, const struct json *entry,
                                 const struct place *at) {
-    int64_t v[A_COLUMNS];
+    int64_t v[A_COLUMNS], is_batch = 0;
     TRY(read_entry(r, entry, r->arrived, A_COLUMNS, at, v));
+    if (r->has_batch) TRY(read_entry(r, entry, &r->batch, 1, at, &is_batch));
     r->sequences[r->count++] = (struct sequence){.request = (uint64_t)v[A_REQUEST],
                                                  .at_us = v[A_AT],
                                                  .choice = (uint32_t)v[A_CHOICE],
                                                  .tenant = (uint32_t)v[A_TENANT],
                                                  .prompt_tokens = (uint32_t)v[A_PROMPT],
-                                                 .max_tokens = (uint32_t)v[A_MAX]};
+                                                 .max_tokens = (uint32_t)v[A_MAX],
+                                                 .is_batch = is_batch == 1};
     r->tokens += (uint64_t)v[A_PROMPT] + (uint64_t)v[A_MAX];
     if (r->tokens <= r->limits->tokens) return ST_OK;
     FAULT_AT(r, "steps[%zu].arrived[%zu]", at->step, at->entry);
@@ -244,6 +255,7 @@ static enum status fill_request(const struct sequence *choices, uint32_t n, int6
                                    .n = n,
                                    .seed = choices->request & INT64_MAX,
                                    .ignore_eos = true,
+                                   .is_batch = choices->is_batch,
                                    .tenant = choices->tenant};
     if (!out->id) return ST_NOMEM;
     TRY(listed_request_make_stops(out));

@@ -126,8 +126,9 @@ static struct spread spread_of(const struct replay *r,
     struct spread out = {.count = 0};
     double *values = mem_alloc_array(r->choice_count + 1, sizeof(values[0]));
     if (!values) return out;
-    for (uint32_t i = 0; i < r->choice_count; i++)
-        if (get(&r->results[i], &values[out.count])) out.count++;
+    for (uint32_t i = 0; i < r->list->count; i++)
+        for (uint32_t c = r->first[i]; c < r->first[i + 1] && !r->list->items[i].is_batch; c++)
+            if (get(&r->results[c], &values[out.count])) out.count++;
     qsort(values, out.count, sizeof(values[0]), by_value);
     if (out.count > 0) {
         out.p50 = percentile(values, out.count, 0.5);
@@ -135,6 +136,13 @@ static struct spread spread_of(const struct replay *r,
     }
     mem_free(values);
     return out;
+}
+
+static void count_batch(const struct replay *r, uint32_t request, struct replay_summary *s) {
+    for (uint32_t c = r->first[request]; c < r->first[request + 1]; c++) {
+        s->batch_choices++;
+        s->batch_output_tokens += r->results[c].answer_tokens;
+    }
 }
 
 struct replay_summary replay_summarize(const struct replay *r, const struct engine_stats *stats) {
@@ -145,8 +153,10 @@ struct replay_summary replay_summarize(const struct replay *r, const struct engi
                                .tpot_ms = spread_of(r, choice_result_tpot_ms),
                                .preemptions = stats->sched.preempted,
                                .steps = stats->sched.steps};
-    for (uint32_t i = 0; i < r->list->count; i++)
+    for (uint32_t i = 0; i < r->list->count; i++) {
         s.prompt_tokens += (uint64_t)r->list->items[i].prompt_tokens * r->list->items[i].n;
+        if (r->list->items[i].is_batch) count_batch(r, i, &s);
+    }
     for (uint32_t i = 0; i < r->choice_count; i++) {
         s.ends[r->results[i].finish]++;
         s.output_tokens += r->results[i].answer_tokens;
@@ -182,6 +192,8 @@ void replay_put_summary(const struct replay_summary *s, struct buf *out) {
     buf_printf(out, ",\"prompt_tokens\":%llu,\"output_tokens\":%llu,\"cached_tokens\":%llu",
                (unsigned long long)s->prompt_tokens, (unsigned long long)s->output_tokens,
                (unsigned long long)s->cached_tokens);
+    buf_printf(out, ",\"batch_choices\":%u,\"batch_output_tokens\":%llu", s->batch_choices,
+               (unsigned long long)s->batch_output_tokens);
     buf_put_text(out, ",\"finish_reasons\":{");
     for (uint32_t i = FINISH_STOP; i <= FINISH_ERROR; i++)
         buf_printf(out, "%s\"%s\":%u", i > FINISH_STOP ? "," : "",

@@ -45,6 +45,8 @@ struct replay_summary {
     uint32_t requests, choices;
     uint32_t ends[FINISH_ERROR + 1]; /* choices by finish reason */
     uint64_t prompt_tokens, output_tokens, cached_tokens;
+    uint32_t batch_choices; /* of choices; the spreads are of the others */
+    uint64_t batch_output_tokens;
     double elapsed_s, output_tokens_per_s;
     struct spread ttft_ms, tpot_ms;
     uint64_t preemptions, steps;

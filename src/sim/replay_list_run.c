@@ -53,7 +53,9 @@ struct run {
     uint32_t *left;        /* choices that have not ended */
     struct due *arrivals, *cancels;
     uint32_t arrival_count, arrived, cancel_count, cancelled;
-    enum status status; /* ST_OK, or what ends the run */
+    uint32_t *lines;                            /* batch requests that have arrived, in order */
+    uint32_t line_count, line_next, lines_live; /* lines_live: choices that have not ended */
+    enum status status;                         /* ST_OK, or what ends the run */
 };
 
 static int by_time(const void *a, const void *b) {
@@ -69,7 +71,8 @@ static enum status run_init(struct run *u) {
     u->left = mem_zalloc_array(room, sizeof(u->left[0]));
     u->arrivals = mem_zalloc_array(room, sizeof(u->arrivals[0]));
     u->cancels = mem_zalloc_array(room, sizeof(u->cancels[0]));
-    if (!u->live || !u->left || !u->arrivals || !u->cancels) return ST_NOMEM;
+    u->lines = mem_zalloc_array(room, sizeof(u->lines[0]));
+    if (!u->live || !u->left || !u->arrivals || !u->cancels || !u->lines) return ST_NOMEM;
     for (uint32_t i = 0; i < list->count; i++) {
         const struct listed_request *r = &list->items[i];
         u->arrivals[u->arrival_count++] = (struct due){r->at_us, i};
@@ -87,6 +90,7 @@ static void run_deinit(struct run *u) {
     mem_free(u->left);
     mem_free(u->arrivals);
     mem_free(u->cancels);
+    mem_free(u->lines);
 }
 
 static enum status submit(struct run *u, uint32_t i) {
@@ -99,6 +103,7 @@ static enum status submit(struct run *u, uint32_t i) {
                                 .ignore_end = r->ignore_eos,
                                 .want_logprobs = !u->replay->drops_answers,
                                 .tenant = r->tenant,
+                                .is_batch = r->is_batch,
                                 .urgency = {.priority = r->priority,
                                             .ttft_target_us = r->ttft_target_us,
                                             .tpot_target_us = r->tpot_target_us},
@@ -110,12 +115,37 @@ static enum status submit(struct run *u, uint32_t i) {
     if (st == ST_NOMEM) return st;
     if (st != ST_OK) return replay_refuse(u->replay, i, why.text);
     u->left[i] = r->n;
+    if (r->is_batch) u->lines_live += r->n;
+    return ST_OK;
+}
+
+/* May the next batch request be submitted? The engine has a limit for them: the others wait here,
+ * as the lines of a batch job wait in its file. */
+static bool line_is_due(const struct run *u) {
+    if (u->line_next == u->line_count || u->status != ST_OK) return false;
+    uint32_t choices = u->replay->list->items[u->lines[u->line_next]].n;
+    return u->lines_live == 0 || u->lines_live + choices <= engine_batch_places(u->engine);
+}
+
+static enum status arrive(struct run *u, uint32_t i) {
+    if (!u->replay->list->items[i].is_batch) return submit(u, i);
+    u->lines[u->line_count++] = i;
+    return ST_OK;
+}
+
+/* It may be cancelled already. */
+static enum status submit_line(struct run *u, uint32_t i, int64_t now_us) {
+    const struct listed_request *r = &u->replay->list->items[i];
+    TRY(submit(u, i));
+    if (u->live[i] && r->cancel_after_us >= 0 && r->at_us + r->cancel_after_us <= now_us)
+        engine_cancel(u->engine, u->live[i]);
     return ST_OK;
 }
 
 static enum status do_due(struct run *u, int64_t now_us) {
     while (u->arrived < u->arrival_count && u->arrivals[u->arrived].at_us <= now_us)
-        TRY(submit(u, u->arrivals[u->arrived++].request));
+        TRY(arrive(u, u->arrivals[u->arrived++].request));
+    while (line_is_due(u)) TRY(submit_line(u, u->lines[u->line_next++], now_us));
     while (u->cancelled < u->cancel_count && u->cancels[u->cancelled].at_us <= now_us) {
         struct request *r = u->live[u->cancels[u->cancelled++].request];
         if (r) engine_cancel(u->engine, r);
@@ -128,6 +158,7 @@ static int64_t next_us(void *ctx) {
     const struct run *u = ctx;
     int64_t next = INT64_MAX;
     if (u->status != ST_OK) return next;
+    if (line_is_due(u)) return u->began_us;
     if (u->arrived < u->arrival_count) next = u->arrivals[u->arrived].at_us;
     if (u->cancelled < u->cancel_count && u->cancels[u->cancelled].at_us < next)
         next = u->cancels[u->cancelled].at_us;
@@ -160,6 +191,7 @@ static void on_output(void *ctx, struct choice *c, int64_t now_us) {
     }
     enum status st = replay_take(u->replay, i, c, u->began_us);
     if (st != ST_OK) u->status = st;
+    if (u->replay->list->items[i].is_batch) u->lines_live--;
     if (--u->left[i] > 0) return;
     request_unref(u->live[i]);
     u->live[i] = NULL;

@@ -49,6 +49,7 @@ static const struct field fields[] = {
     {"temperature", FIELD_REAL, AT(temperature), LIMITS(SAMPLE_TEMPERATURE)},
     {"seed", FIELD_SEED, AT(seed), LIMITS(SAMPLE_SEED)},
     {"ignore_eos", FIELD_SWITCH, AT(ignore_eos), 0, 1},
+    {"batch", FIELD_SWITCH, AT(is_batch), 0, 1},
     {"priority", FIELD_SIGNED, AT(priority), INT32_MIN, INT32_MAX},
 };
 
@@ -90,7 +91,7 @@ static enum status read_field(const struct field *f, const struct json *v,
     if (is_whole(f) && number != floor(number)) return field_bad(f, err);
     switch (f->kind) {
     case FIELD_TIME:
-        *(int64_t *)(void *)at = (int64_t)(number * 1000);
+        *(int64_t *)(void *)at = llround(number * 1000); /* 8.203 ms is 8202.99... us in binary */
         break;
     case FIELD_COUNT:
         *(uint32_t *)(void *)at = (uint32_t)number;

@@ -33,6 +33,7 @@ struct listed_request {
     double temperature;
     uint64_t seed; /* if not given: a hash of the id */
     bool ignore_eos;
+    bool is_batch; /* "batch": it gets what other requests leave */
     int32_t priority;
     uint32_t tenant;   /* numbered in the order of appearance; 0: no tenant */
     char *tenant_name; /* of the first request that names it; else NULL */

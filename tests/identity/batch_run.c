@@ -365,6 +365,7 @@ struct batch_run batch_run_draw(const struct test_model *l, uint32_t number) {
 struct submission {
     uint32_t request_idx, n;
     uint32_t submit_step, cancel_step; /* steps; cancel_step 0: never cancelled */
+    bool is_batch;
     struct request *request;
 };
 
@@ -387,6 +388,7 @@ static void draw_submissions(struct execution *t) {
         if (rng_below(&rng, 5) == 0) r->n = CHOICES;
         if (rng_below(&rng, 9) == 0)
             r->cancel_step = r->submit_step + 1 + (uint32_t)rng_below(&rng, 30);
+        r->is_batch = t->run->number % 3 > 0 && i % 3 == 0;
     }
 }
 
@@ -395,17 +397,31 @@ static enum status submit_one(struct execution *t, uint32_t i, struct err *err) 
     struct submission *r = &t->submissions[i];
     struct request_spec spec = spec_of(&t->model->requests[r->request_idx]);
     spec.n = r->n;
+    spec.is_batch = r->is_batch;
     spec.tenant = i % 3;
     spec.urgency.priority = (int32_t)(i % 4);
     if (i % 2) spec.urgency.ttft_target_us = 100000000;
     return engine_submit(t->service.engine, &spec, &r->request, err);
 }
 
+/* An engine takes few batch lines at a time: the others are submitted later. */
+static enum status submit_when_there_is_room(struct execution *t, uint32_t i, struct err *err) {
+    struct submission *r = &t->submissions[i];
+    enum status st = submit_one(t, i, err);
+    if (st != ST_FULL || !r->is_batch) return st;
+    r->submit_step++;
+    return ST_OK;
+}
+
 static enum status run_step(struct execution *t, uint32_t step, struct err *err) {
     for (uint32_t i = 0; i < t->run->request_count; i++) {
-        if (t->submissions[i].submit_step == step) TRY(submit_one(t, i, err));
-        if (t->submissions[i].cancel_step == step && step > 0)
-            engine_cancel(t->service.engine, t->submissions[i].request);
+        struct submission *r = &t->submissions[i];
+        if (r->submit_step == step) TRY(submit_when_there_is_room(t, i, err));
+        if (r->cancel_step != step || step == 0) continue;
+        if (r->request)
+            engine_cancel(t->service.engine, r->request);
+        else
+            r->cancel_step++;
     }
     bool did_work;
     TRY(engine_step(t->service.engine, &did_work));
@@ -460,6 +476,8 @@ static void note_choice(struct coverage *seen, const struct execution *t, const 
     seen->preempted += c->preempt_count > 0;
     seen->guided += c->request->grammar != NULL;
     seen->guided_preempted += c->request->grammar && c->preempt_count > 0;
+    seen->lines += c->request->is_batch;
+    seen->lines_preempted += c->request->is_batch && c->preempt_count > 0;
     seen->chunked += k->chunk_tokens > 0 && k->chunk_tokens < c->prompt_tokens;
     seen->threads_1 += k->threads == 1;
     seen->threads_2 += k->threads == 2;

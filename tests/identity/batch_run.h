@@ -75,6 +75,7 @@ struct coverage {
     uint32_t cancelled, forked, cached, cached_midway, preempted, swapped, recomputed;
     uint32_t chunked, threads_1, threads_2, greedy, sampled, batched, uncached;
     uint32_t guided, guided_preempted; /* with a grammar */
+    uint32_t lines, lines_preempted;   /* batch lines (request_spec.is_batch) */
     uint32_t block_sizes[3];           /* 16, 32, 64 */
 };
 

@@ -141,12 +141,13 @@ static void test_references(void **state) {
 
 static void test_all_of_it_was_met(void **state) {
     (void)state;
-    printf("%u pairs: %u greedy, %u sampled, %u of n = 4, %u cancelled, %u from the cache (%u "
-           "midway), %u preempted, %u chunked, %u with a grammar (%u preempted); runs that swapped "
-           "%u, that recomputed %u\n",
-           seen.pairs, seen.greedy, seen.sampled, seen.forked, seen.cancelled, seen.cached,
-           seen.cached_midway, seen.preempted, seen.chunked, seen.guided, seen.guided_preempted,
-           seen.swapped, seen.recomputed);
+    printf(
+        "%u pairs: %u greedy, %u sampled, %u of n = 4, %u cancelled, %u from the cache (%u "
+        "midway), %u preempted, %u chunked, %u with a grammar (%u preempted), %u batch lines (%u "
+        "preempted); runs that swapped %u, that recomputed %u\n",
+        seen.pairs, seen.greedy, seen.sampled, seen.forked, seen.cancelled, seen.cached,
+        seen.cached_midway, seen.preempted, seen.chunked, seen.guided, seen.guided_preempted,
+        seen.lines, seen.lines_preempted, seen.swapped, seen.recomputed);
     if (models_are_few()) skip();
     assert_true(seen.pairs >= 500);
     for (uint32_t i = 0; sched_policies[i]; i++) assert_true(seen.pairs_by_policy[i] >= 20);
@@ -155,6 +156,7 @@ static void test_all_of_it_was_met(void **state) {
     assert_true(seen.cached >= 50 && seen.cached_midway >= 20 && seen.uncached >= 50);
     assert_true(seen.preempted >= 40 && seen.swapped >= 8 && seen.recomputed >= 8);
     assert_true(seen.guided >= 100 && seen.guided_preempted >= 10);
+    assert_true(seen.lines >= 50 && seen.lines_preempted >= 20);
     assert_true(seen.chunked >= 50 && seen.threads_1 >= 50 && seen.threads_2 >= 50);
     for (uint32_t i = 0; i < 3; i++) assert_true(seen.block_sizes[i] >= 20);
 }

@@ -54,6 +54,9 @@ static const char *const count_names[WORLD_COUNTS] = {
     [COUNT_TAKES_SAMPLED] = "rows that take a token of the plan before",
     [COUNT_DROPPED_ROWS] = "rows dropped",
     [COUNT_DRAINED] = "ahead plans that wanted a drain",
+    [COUNT_LINES_BESIDE] = "steps with batch lines beside others",
+    [COUNT_LINES_ALONE] = "steps of batch lines alone",
+    [COUNT_LINES_PREEMPTED] = "batch lines preempted",
 };
 
 const char *world_count_name(enum world_count c) {
@@ -91,14 +94,26 @@ void world_trace(struct world *w, const char *fmt, ...) {
 
 /* ---- the run ---- */
 
+static uint32_t choices_live(const struct world *w, bool is_batch) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < w->live_count; i++) {
+        const struct client *c = &w->clients[w->live[i]];
+        if (c->is_batch == is_batch) count += c->n - c->ended;
+    }
+    return count;
+}
+
 /* Every sequence that is left computes its text at most once and once more for each time that it
- * may be preempted, a token a step at worst; and may wait for a promise for a while. With depth 1 a
+ * may be preempted (a batch line: by each of the others), a token a step at worst; and may wait for
+ * a promise for a while. With depth 1 a
  * turn may only submit or only collect, and a sequence may rest in every second plan. */
 static uint64_t drain_bound(const struct world *w) {
+    uint32_t all = choices_live(w, false) + choices_live(w, true);
     uint64_t bound = 100;
     for (uint32_t i = 0; i < w->live_count; i++) {
         const struct client *c = &w->clients[w->live[i]];
-        bound += c->n * ((uint64_t)c->total_max * (w->knobs->preempt_max + 3) + 80);
+        uint32_t again = c->is_batch ? all : w->knobs->preempt_max;
+        bound += c->n * ((uint64_t)c->total_max * (again + 3) + 80);
     }
     return bound * (1 + 2 * (uint64_t)w->options.depth);
 }
@@ -110,17 +125,10 @@ static void begin_drain(struct world *w) {
     for (uint32_t i = 0; i < w->live_count; i++) w->clients[w->live[i]].is_called = true;
 }
 
-static uint32_t choices_live(const struct world *w) {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < w->live_count; i++)
-        count += w->clients[w->live[i]].n - w->clients[w->live[i]].ended;
-    return count;
-}
-
 /* Called before the clock moves on: what the next turn starts from. */
 static void prepare_turn(struct world *w) {
     w->turn++;
-    w->queue_bound = choices_live(w);
+    for (int k = 0; k < 2; k++) w->queue_bound[k] = choices_live(w, k == 1);
     w->evicted = sched_stats(w->sched).kv.evicted_blocks;
     if (!w->options.mark) return;
     w->options.mark->step = w->out->counts[COUNT_STEPS];

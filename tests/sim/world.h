@@ -81,6 +81,9 @@ enum world_count {
     COUNT_TAKES_SAMPLED,  /* rows whose token the plan before samples */
     COUNT_DROPPED_ROWS,   /* of sequences that had ended or were to be recomputed */
     COUNT_DRAINED,        /* ahead plans that wanted everything collected first */
+    COUNT_LINES_BESIDE,   /* steps with rows of batch lines beside others */
+    COUNT_LINES_ALONE,
+    COUNT_LINES_PREEMPTED,
     WORLD_COUNTS
 };
 const char *world_count_name(enum world_count c);

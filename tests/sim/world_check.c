@@ -87,9 +87,13 @@ static void check_counts(struct world *w, uint32_t begun) {
                     runner_sim_begun(&w->runner), begun);
     if (n.running > w->knobs->max_seqs)
         world_wrong(w, "%u run, max_seqs is %u", n.running, w->knobs->max_seqs);
-    if (n.waiting + n.running + n.swapped > w->knobs->queue_max + w->knobs->max_seqs)
-        world_wrong(w, "%u wait, %u run and %u are swapped out, at most %u may in all", n.waiting,
-                    n.running, n.swapped, w->knobs->queue_max + w->knobs->max_seqs);
+    uint32_t lines = n.batch_waiting + n.batch_running + n.batch_swapped;
+    uint32_t others = n.waiting + n.running + n.swapped - lines;
+    if (others > w->knobs->queue_max + w->knobs->max_seqs)
+        world_wrong(w, "%u sequences run or wait, at most %u may", others,
+                    w->knobs->queue_max + w->knobs->max_seqs);
+    if (lines > 2 * w->knobs->max_seqs)
+        world_wrong(w, "%u batch lines run or wait, at most %u may", lines, 2 * w->knobs->max_seqs);
     uint64_t counted = engine_stats(w->engine).answer_tokens;
     if (counted != w->reported_tokens)
         world_wrong(w, "the engine counts %lu answer tokens, clients have received %lu",

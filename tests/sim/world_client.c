@@ -96,8 +96,8 @@ static bool ends_by_token(const struct world *w, const struct client *c,
 
 static bool may_be_refused(const struct world *w, const struct client *c) {
     uint32_t blocks = (c->total_max + w->knobs->block_size - 1) / w->knobs->block_size;
-    return blocks > w->knobs->kv_blocks ||
-           w->queue_bound > w->knobs->max_seqs + w->knobs->queue_max;
+    uint32_t places = w->knobs->max_seqs + (c->is_batch ? w->knobs->max_seqs : w->knobs->queue_max);
+    return blocks > w->knobs->kv_blocks || w->queue_bound[c->is_batch] > places;
 }
 
 static bool is_legal_end(const struct world *w, const struct client *c, const struct choice *choice,

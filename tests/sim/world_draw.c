@@ -64,6 +64,7 @@ static void draw_memory(struct world *w, struct knobs *k, uint32_t ctx_tokens) {
     /* All, a quarter or half, by a number that is drawn anyway: a seed's world stays as it was. */
     k->prefix_blocks = k->queue_max % 3 * k->kv_blocks / 4;
     k->tenant_reserve = k->queue_max % 4 * 0.125;
+    k->batch_slowdown = k->queue_max % 5 * 0.5;
     k->preempt = (enum preempt_mode)world_between(w, 0, 2);
     k->preempt_max = world_between(w, 0, 4);
     k->spill_blocks = world_chance(w, 0.3) ? 0 : world_log_between(w, 1, 2 * k->kv_blocks);

@@ -4,6 +4,7 @@
  *     world_traffic.c  arrivals: what is asked, when, and when it is called off
  *     world_client.c   what a client sees: tokens, ends, and whether they are right
  *     world_plan.c     what a plan may and may not say
+ *     world_lines.c    what it may and may not say about batch lines
  *     world_check.c    what holds after a step, and at the end
  *     world.c          the run
  */
@@ -57,7 +58,7 @@ struct client {
     uint32_t n, prompt_tokens, total_max, tenant, ended;
     uint64_t owner, seed;
     int32_t priority;
-    bool ignore_end, is_slow;
+    bool ignore_end, is_slow, is_batch;
     int64_t submitted_us, expires_us; /* absolute; 0: never */
     bool has_ttft_target;
     enum call_off call_off;
@@ -119,8 +120,10 @@ struct world {
     bool is_abandoned;   /* destroyed under load, without a drain */
     uint64_t drain_left; /* steps */
     uint32_t moves_only;
-    uint64_t evicted;     /* blocks, when the turn began */
-    uint32_t queue_bound; /* choices that may have been in the queue during this turn */
+    uint64_t evicted;                       /* blocks, when the turn began */
+    uint64_t ahead_plans;                   /* when the last plan was made */
+    double lines_earned_us, lines_added_us; /* by steps of others; to them, by rows of lines */
+    uint32_t queue_bound[2]; /* choices that may have lived during this turn; [1]: of lines */
     bool has_windows;
 };
 
@@ -157,6 +160,13 @@ void world_on_output(void *ctx, struct choice *choice, int64_t now_us);
 
 void world_on_plan(void *ctx, const struct plan *plan, struct sim_fault *fault);
 
+/* ---- world_lines.c ---- */
+
+void world_check_lines(struct world *w, const struct plan *plan);
+void world_check_line_victim(struct world *w, const struct sched_seq *victim);
+/* An interactive sequence is preempted: no line may run. */
+void world_check_victim_beside_lines(struct world *w, const struct sched_seq *victim);
+
 /* ---- world_check.c ---- */
 
 void world_check_step(struct world *w);
@@ -164,5 +174,10 @@ void world_check_end(struct world *w);
 
 /* Do the rules for several tenants hold (has_share)? By a number that is drawn anyway. */
 static inline bool world_has_shares(const struct world *w) { return w->habits.tenants > 2; }
+
+/* How many of 100 requests are batch lines; by numbers that are drawn anyway. */
+static inline uint32_t world_batch_percent(const struct world *w) {
+    return w->habits.salts == 3 ? 15 * w->habits.tenants : 0;
+}
 
 #endif

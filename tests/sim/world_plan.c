@@ -89,13 +89,13 @@ static bool eldest_runs(const struct world *w, const struct plan *plan) {
         for (uint32_t k = 0; k < c->n; k++) {
             if (!choice_of(c, k)->is_live) continue;
             const struct sched_seq *seq = sched_seq_at(w->sched, choice_of(c, k)->seq);
-            if (seq->state == SEQ_RUNNING && seq->arrived_us < eldest_us)
+            if (seq->state == SEQ_RUNNING && !seq->is_batch && seq->arrived_us < eldest_us)
                 eldest_us = seq->arrived_us;
         }
     }
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct sched_seq *seq = sched_seq_at(w->sched, plan->rows[i].seq);
-        if (seq->arrived_us < planned_us) planned_us = seq->arrived_us;
+        if (!seq->is_batch && seq->arrived_us < planned_us) planned_us = seq->arrived_us;
     }
     return planned_us == eldest_us;
 }
@@ -109,6 +109,11 @@ static void check_victim(struct world *w, const struct plan *plan, const struct 
     world_tally(w, v->why == PREEMPT_POLICY ? COUNT_DISPLACED
                    : v->swapped             ? COUNT_SWAPS_OUT
                                             : COUNT_RECOMPUTES);
+    if (seq->is_batch) {
+        world_check_line_victim(w, seq);
+        return;
+    }
+    world_check_victim_beside_lines(w, seq);
     if (w->policy->reserves_all) world_wrong(w, "a policy that reserves preempts request %lu", id);
     if (seq->preempt_count < times) /* a failed step that dropped its blocks counts too */
         world_wrong(w, "request %lu was preempted %u times and %u were counted", id, times,
@@ -160,7 +165,7 @@ static uint32_t running_of(const struct world *w, uint32_t tenant) {
         for (uint32_t k = 0; k < c->n; k++) {
             if (!choice_of(c, k)->is_live) continue;
             const struct sched_seq *seq = sched_seq_at(w->sched, choice_of(c, k)->seq);
-            count += seq->state == SEQ_RUNNING && seq->tenant == tenant;
+            count += seq->state == SEQ_RUNNING && seq->tenant == tenant && !seq->is_batch;
         }
     }
     return count;
@@ -182,10 +187,11 @@ static void check_passed(struct world *w, const struct sched_seq *admitted) {
             if (!choice_of(c, k)->is_live) continue;
             const struct sched_seq *seq = sched_seq_at(w->sched, choice_of(c, k)->seq);
             if (seq->state != SEQ_WAITING && seq->state != SEQ_SWAPPED) continue;
+            if (seq->is_batch) continue; /* it comes after all others */
             if (!comes_before(w, seq, admitted) || may_be_above_share(w, seq, admitted)) continue;
             struct kv_match match =
                 kv_cache_match(sched_kv(w->sched), seq->salt, seq->tokens, seq->total);
-            if (match.is_promised && seq->state == SEQ_WAITING) {
+            if (match.is_promised && !match.is_batch_promise && seq->state == SEQ_WAITING) {
                 world_tally(w, COUNT_PROMISE_WAITS);
                 continue;
             }
@@ -216,7 +222,7 @@ static void check_order(struct world *w, const struct plan *plan) {
     if (plan->preempted_count > 0 || sched_stats(w->sched).kv.evicted_blocks != w->evicted) return;
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct sched_seq *seq = sched_seq_at(w->sched, plan->rows[i].seq);
-        if (is_admitted_now(w, seq)) check_passed(w, seq);
+        if (!seq->is_batch && is_admitted_now(w, seq)) check_passed(w, seq);
     }
 }
 
@@ -225,14 +231,15 @@ static void check_order(struct world *w, const struct plan *plan) {
 /* If a plan admits sequences of one tenant only, the last one must leave the reserve to others
  * unless its tenant has less than half of the batch, the most that a share can be. */
 static void check_shares(struct world *w, const struct plan *plan) {
-    uint32_t max = w->knobs->max_seqs, free_count = max - plan->running_count;
+    uint32_t running = plan->running_count - plan->batch_running_count;
+    uint32_t max = w->knobs->max_seqs, free_count = max - running;
     uint32_t reserve = (uint32_t)(w->knobs->tenant_reserve * max);
     const struct sched_seq *last = NULL;
     if (reserve == 0 && w->knobs->tenant_reserve > 0 && max > 1) reserve = 1;
     if (!world_has_shares(w) || plan->preempted_count > 0 || free_count >= reserve) return;
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct sched_seq *seq = sched_seq_at(w->sched, plan->rows[i].seq);
-        if (seq->run_steps > 0) continue;
+        if (seq->run_steps > 0 || seq->is_batch) continue;
         if (last && last->tenant != seq->tenant) return; /* it may be the later one */
         if (!last || is_admitted_now(w, seq)) last = seq;
     }
@@ -336,6 +343,7 @@ void world_on_plan(void *ctx, const struct plan *plan, struct sim_fault *fault) 
     check_preempted(w, plan);
     check_order(w, plan);
     check_shares(w, plan);
+    world_check_lines(w, plan);
     tally_moves(w, plan);
     if (plan->wants_drain) world_tally(w, COUNT_DRAINED);
     if (w->is_draining) return;

@@ -184,6 +184,7 @@ static void note_client(struct world *w, const struct request_spec *spec, uint32
     c->seed = spec->sample.seed;
     c->priority = spec->urgency.priority;
     c->ignore_end = spec->ignore_end;
+    c->is_batch = spec->is_batch;
     c->is_slow = world_chance(w, 0.2);
     c->submitted_us = w->clock.now_us;
     c->expires_us = r->urgency.expires_us;
@@ -195,7 +196,7 @@ static void note_client(struct world *w, const struct request_spec *spec, uint32
             .reported = c->prompt_tokens, .seen = c->prompt_tokens, .text = text};
     draw_call_off(w, c);
     w->live[w->live_count++] = w->client_count;
-    w->queue_bound += c->n;
+    w->queue_bound[c->is_batch] += c->n;
 }
 
 static void note_refused(struct world *w, const struct request_spec *spec, enum status st) {
@@ -228,6 +229,7 @@ static void submit_one(struct world *w) {
     spec.sample.temperature = 0;
     spec.sample.seed = rng_next(&w->rng);
     spec.want_prompt_logprobs = spec.sample.seed % 8 == 0;
+    spec.is_batch = spec.sample.seed / 8 % 100 < world_batch_percent(w);
     draw_urgency(w, &spec.urgency);
     cut_to_fit(w, &spec);
     struct err err = {0};

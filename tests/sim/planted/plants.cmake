@@ -394,3 +394,69 @@ plant("an end is reported twice" engine/mailbox.c
         list_push_first(&m->outbox, &c->in_outbox);
     }
     return c;]==])
+
+# ---- batch lines ----
+
+plant("a sequence waits for the seat of a batch line" sched/sched_lines.c
+[==[        if (!sched_line_yields(p, for_seq)) return false;
+    return true;]==]
+[==[        if (PLANT || !sched_line_yields(p, for_seq)) return false;
+    return true;]==])
+
+plant("another sequence is preempted before a batch line" sched/sched_memory.c
+[==[if (p->s->lines.running_count > 0) return sched_line_yields(p, for_seq);]==]
+[==[if (!PLANT && p->s->lines.running_count > 0) return sched_line_yields(p, for_seq);]==])
+
+plant("rows of batch lines take more time than the step has" sched/sched_lines.c
+[==[return p->others_us + added_us(p, first, 1) <= p->line_limit_us &&]==]
+[==[return p->others_us + added_us(p, first, 1) <= p->line_limit_us * (PLANT ? 2 : 1) &&]==])
+
+plant("a decode of a batch line needs no credit" sched/sched_lines.c
+[==[ && has_credit(p, first, 1);]==]
+[==[ && (PLANT || has_credit(p, first, 1));]==])
+
+plant("a prompt of a batch line needs no credit" sched/sched_lines.c
+[==[if (!has_credit(p, first, floor)) return 0;]==]
+[==[if (!PLANT && !has_credit(p, first, floor)) return 0;]==])
+
+plant("rows of batch lines are beside a prompt of others" sched/sched_lines.c
+[==[if (p->has_prompt && p->plan->token_count > 0) return false;]==]
+[==[if (!PLANT && p->has_prompt && p->plan->token_count > 0) return false;]==])
+
+plant("batch lines spend the same credit again" sched/sched_lines.c
+[==[double left_us = p->line_credit_us - added_us(p, 0, 0);]==]
+[==[double left_us = p->line_credit_us - (PLANT ? 0 : added_us(p, 0, 0));]==])
+
+plant("a prompt of a batch line takes more time than the step has" sched/sched_lines.c
+[==[if (isinf(p->line_limit_us)) return max;]==]
+[==[if (PLANT || isinf(p->line_limit_us)) return max;]==])
+
+plant("the policy counts running batch lines" sched/sched_seq.c
+[==[s->view.running_count = s->running_count;]==]
+[==[s->view.running_count = s->running_count + (PLANT ? s->lines.running_count : 0);]==])
+
+plant("a preempted batch line is lost" sched/sched_seq.c
+[==[heap_push(&s->lines.queue, i, 0, slot->serial);]==]
+[==[if (!PLANT || slot->seq.preempt_count == 0 || slot->seq.state == SEQ_SWAPPED ||
+            s->lines.queue.count > 0)
+            heap_push(&s->lines.queue, i, 0, slot->serial);]==])
+
+plant("the oldest batch line is preempted first" sched/sched_lines.c
+[==[sched_preempt(p, l->running[l->running_count - 1], for_seq, PREEMPT_BATCH);]==]
+[==[sched_preempt(p, l->running[PLANT ? 0 : l->running_count - 1], for_seq, PREEMPT_BATCH);]==])
+
+plant("an ahead plan of batch lines delays the others" sched/sched_lines.c
+[==[return !p->is_ahead || (!p->plan->wants_drain && p->plan->row_count > 0);]==]
+[==[return !p->is_ahead || (!p->plan->wants_drain && (PLANT || p->plan->row_count > 0));]==])
+
+plant("a batch line takes blocks that others wait for" sched/sched_lines.c
+[==[if (p->is_solo || p->lacks_blocks) return false;]==]
+[==[if (p->is_solo || (p->lacks_blocks && !PLANT)) return false;]==])
+
+plant("a sequence waits for the prefix of a batch line" sched/sched_admit.c
+[==[if (match.is_batch_promise && !slot->seq.is_batch) is_other = false;]==]
+[==[if (match.is_batch_promise && !slot->seq.is_batch && !PLANT) is_other = false;]==])
+
+plant("a seat that the policy holds is not given to a batch line" sched/sched_seq.c
+[==[if (is_line(s, i)) return; /* its seat is free for any sequence */]==]
+[==[if (is_line(s, i) && !PLANT) return;]==])

@@ -346,6 +346,28 @@ static void test_promises_end_with_their_sequence(void **state) {
     tear_down(&f);
 }
 
+static void test_a_promise_of_batch_work_is_taken_over(void **state) {
+    (void)state;
+    struct fixture f;
+    kv_seq line, other;
+    set_up(&f, &PLAIN);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){0, 0}, &line), ST_OK);
+    kv_seq_mark_batch(f.c, line);
+    kv_seq_attach(f.c, line, f.text, 12);
+    assert_true(match(&f, 0, 13).is_promised);
+    assert_true(match(&f, 0, 13).is_batch_promise);
+    assert_int_equal(kv_seq_open(f.c, (struct kv_salt){0, 0}, &other), ST_OK);
+    kv_seq_attach(f.c, other, f.text, 12);
+    assert_true(match(&f, 0, 13).is_promised);
+    assert_false(match(&f, 0, 13).is_batch_promise);
+    kv_cache_verify(f.c);
+    kv_seq_close(f.c, line);
+    assert_true(match(&f, 0, 13).is_promised);
+    kv_seq_close(f.c, other);
+    assert_false(match(&f, 0, 13).is_promised);
+    tear_down(&f);
+}
+
 static void test_a_swapped_out_sequence_promises_nothing(void **state) {
     (void)state;
     struct fixture f;
@@ -809,6 +831,7 @@ int main(void) {
         cmocka_unit_test(test_the_end_of_a_prefix_is_evicted_before_its_start),
         cmocka_unit_test(test_a_prompt_is_promised_until_it_is_computed),
         cmocka_unit_test(test_promises_end_with_their_sequence),
+        cmocka_unit_test(test_a_promise_of_batch_work_is_taken_over),
         cmocka_unit_test(test_a_swapped_out_sequence_promises_nothing),
         cmocka_unit_test(test_other_text_than_promised_withdraws_the_promises),
         cmocka_unit_test(test_attaching_twice_while_empty_is_fine),

@@ -4,6 +4,7 @@
  *         (tokens within a time) against a search by hand. */
 #include <math.h>
 
+#include "sched/cost_rows.h"
 #include "unit/sched/world.h"
 
 static struct cost_model start(void) {
@@ -132,6 +133,52 @@ static void test_profiles_are_found_by_name(void **state) {
     assert_null(cost_profile_find("h200"));
 }
 
+/* ---- the table of rows ---- */
+
+/* A device that computes rows in groups of four. */
+static double grouped_us(uint32_t rows) { return 2000 + 500 * ((rows + 3) / 4); }
+
+static void test_the_table_of_rows_learns_groups_that_the_model_cannot(void **state) {
+    (void)state;
+    struct cost_model m = start();
+    struct cost_rows c = {0};
+    struct rng rng = {.seed = 4};
+    for (int n = 0; n < 20000; n++) {
+        uint32_t rows = 1 + (uint32_t)rng_below(&rng, 40);
+        uint64_t attended = rows * rng_below(&rng, 1000);
+        double noise = n < 15000 && rng_below(&rng, 100) == 0 ? 5 : 0.95 + 0.1 * rng_unit(&rng);
+        double us = grouped_us(rows) * noise + m.weight[2] * (double)attended;
+        cost_rows_observe(&c, &m, rows, attended, us);
+        if (n % 100 == 0) cost_rows_verify(&c);
+    }
+    for (uint32_t rows = 1; rows <= 40; rows++)
+        near(cost_rows_predict_us(&c, &m, rows, 0), grouped_us(rows), 0.06);
+    double first = cost_rows_predict_us(&c, &m, 4, 0), next = cost_rows_predict_us(&c, &m, 5, 0);
+    near(next - first, 500, 0.4);
+}
+
+static void test_the_table_of_rows_fills_its_gaps(void **state) {
+    (void)state;
+    struct cost_model m = start();
+    struct cost_rows c = {0};
+    double by_model = cost_predict_us(&m, 8, 0);
+    near(cost_rows_predict_us(&c, &m, 8, 0), by_model, 1e-9); /* nothing was measured */
+    cost_rows_observe(&c, &m, 0, 0, 100);
+    cost_rows_observe(&c, &m, COST_ROWS_MAX + 1, 0, 1e6); /* neither is kept */
+    near(cost_rows_predict_us(&c, &m, 8, 0), by_model, 1e-9);
+    cost_rows_observe(&c, &m, 4, 0, 1000);
+    cost_rows_observe(&c, &m, 8, 0, 3000);
+    near(cost_rows_predict_us(&c, &m, 6, 0), 2000, 1e-9);
+    near(cost_rows_predict_us(&c, &m, 10, 0), 3000 + 2 * m.weight[1], 1e-9);
+    near(cost_rows_predict_us(&c, &m, COST_ROWS_MAX + 5, 0),
+         3000 + (COST_ROWS_MAX - 3) * m.weight[1], 1e-9);
+    cost_rows_observe(&c, &m, 2, 0, 9000); /* more rows do not take less */
+    cost_rows_verify(&c);
+    assert_true(cost_rows_predict_us(&c, &m, 8, 0) >= cost_rows_predict_us(&c, &m, 2, 0));
+    cost_rows_observe(&c, &m, 1, 0, -5); /* a time below the price of attention */
+    assert_true(cost_rows_predict_us(&c, &m, 1, 0) > 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_weights_are_found_from_mixed_steps),
@@ -143,6 +190,8 @@ int main(void) {
         cmocka_unit_test(test_attended_counts_every_token_read),
         cmocka_unit_test(test_the_cost_of_moves_is_learned),
         cmocka_unit_test(test_profiles_are_found_by_name),
+        cmocka_unit_test(test_the_table_of_rows_learns_groups_that_the_model_cannot),
+        cmocka_unit_test(test_the_table_of_rows_fills_its_gaps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

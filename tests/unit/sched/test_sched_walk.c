@@ -2,10 +2,10 @@
  *         is read that another wrote, every sequence ends exactly once with the right answer, and
  *         nothing is ever stuck.
  * Method: seeded small worlds (8 to 64 blocks, max_seqs 1 to 8, all knobs drawn), random traffic
- *         with shared prefixes, choices, cancels at every moment (also between plan and apply),
- *         deadlines, failing rows and failing plans; sched_verify after every call; then the
- *         traffic stops and all must drain. Each world is walked with and without plans made ahead.
- *         The seed is in every failure message. */
+ *         with shared prefixes, choices, batch lines, cancels at every moment (also between plan
+ *         and apply), deadlines, failing rows and failing plans; sched_verify after every call;
+ *         then the traffic stops and all must drain. Each world is walked with and without plans
+ *         made ahead. The seed is in every failure message. */
 #include <signal.h>
 #include <unistd.h>
 
@@ -50,6 +50,7 @@ static struct sched_options draw_options(struct rng *rng, const struct sched_pol
     o.knobs.watermark = chance(&w, 50) ? 0 : 0.1;
     o.knobs.queue_max = draw(&w, 4, 40);
     o.knobs.tenant_reserve = chance(&w, 50) ? 0.125 : 0.5;
+    o.knobs.batch_slowdown = draw(&w, 0, 4) * 0.5;
     o.knobs.static_wait_ms = draw(&w, 0, 5);
     o.knobs.dynamic_window_ms = draw(&w, 0, 5);
     o.knobs.mlfq_quantum_ms = draw(&w, 1, 20);
@@ -72,6 +73,7 @@ static void submit_some(struct world *w) {
     in.tenant = draw(w, 1, 3);
     in.has_share = w->options.knobs.queue_max % 2 == 0; /* half of the worlds */
     in.waits_for_token = in.is_forced = chance(w, 30);  /* it has a grammar */
+    in.is_batch = w->batch_percent > 0 && chance(w, w->batch_percent);
     in.urgency.priority = (int32_t)draw(w, 0, 2);
     if (chance(w, 20)) in.urgency.expires_us = w->now_us + draw(w, 1, 60000);
     if (chance(w, 30)) in.urgency.ttft_target_us = draw(w, 1, 60000);
@@ -165,6 +167,7 @@ static uint32_t walk(const struct sched_policy *policy, uint64_t seed, uint32_t 
         assert_int_equal(plan_init(&w.other, o.knobs.max_seqs, moves), ST_OK);
     }
     w.failed_rows_every = chance(&w, 30) ? 50 : 0;
+    w.batch_percent = chance(&w, 60) ? draw(&w, 10, 90) : 0;
     snprintf(name, sizeof(name), "%s seed %lu depth %u\n", policy->name, (unsigned long)seed,
              depth);
     for (uint32_t n = 0; n < STEPS; n++) depth > 0 ? walk_step_ahead(&w) : walk_step(&w);

@@ -32,7 +32,7 @@ struct world_request {
     int32_t *tokens;
     uint32_t prompt_tokens, total_max, end_at; /* end_at: total at which it ends by itself */
     uint64_t salt;
-    bool is_live, is_cancelled;
+    bool is_live, is_cancelled, is_batch;
     bool is_forced;        /* forced tokens follow the sampled ones */
     uint32_t events_total; /* of the last event */
     enum finish_reason finish;
@@ -56,6 +56,7 @@ struct world {
     int64_t now_us;
     uint64_t step;
     uint32_t failed_rows_every; /* one row in so many fails; 0: none */
+    uint32_t batch_percent;     /* of the requests that a random walk submits */
     struct rng rng;
     bool verify, is_timeless; /* timeless: steps say nothing about their time */
 };
@@ -202,8 +203,9 @@ static inline void check_plan(const struct world *w, const struct plan *plan) {
         assert_false(in_prompts && is_decode);
         in_prompts = !is_decode;
         for (uint32_t q = 0; q < r; q++) assert_true(plan->rows[q].seq != row->seq);
-        if (w->options.policy->whole_prompts) assert_true(row->samples);
-        if (k->chunk_tokens > 0 && !w->options.policy->whole_prompts && plan->row_count > 1)
+        bool is_whole = w->options.policy->whole_prompts && !seq->is_batch;
+        if (is_whole) assert_true(row->samples);
+        if (k->chunk_tokens > 0 && !is_whole && plan->row_count > 1)
             assert_true(row->count <= k->chunk_tokens);
     }
     assert_int_equal(tokens, plan->token_count);
@@ -350,7 +352,7 @@ struct world_submit {
     uint64_t request;   /* 0: the next number */
     uint32_t choice, tenant;
     seq_idx parent;
-    bool is_fork, one_row_at_a_time, waits_for_token, is_forced, has_share;
+    bool is_fork, one_row_at_a_time, waits_for_token, is_forced, has_share, is_batch;
     struct urgency urgency;
 };
 
@@ -365,6 +367,7 @@ static inline enum status world_try_submit(struct world *w, struct world_submit 
                                 .salt = in.tenant,
                                 .is_live = true,
                                 .is_forced = in.is_forced,
+                                .is_batch = in.is_batch,
                                 .submitted_step = w->step};
     r->end_at = in.end_after ? in.prompt_tokens + in.end_after : UINT32_MAX;
     r->tokens = mem_zalloc_array(r->total_max + 1, sizeof(r->tokens[0]));
@@ -377,6 +380,7 @@ static inline enum status world_try_submit(struct world *w, struct world_submit 
                                   .parent = in.is_fork ? in.parent : SEQ_NONE,
                                   .tenant = in.tenant,
                                   .has_share = in.has_share,
+                                  .is_batch = in.is_batch,
                                   .salt = {.low = in.tenant},
                                   .urgency = in.urgency,
                                   .one_row_at_a_time = in.one_row_at_a_time,

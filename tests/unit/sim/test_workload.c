@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "sim/request_list.h"
 #include "sim/workload.h"
 
 enum { COUNT = 4001 };
@@ -160,6 +161,29 @@ static void test_an_empty_trace_is_refused(void **state) {
     assert_int_equal(read_text("", &l, &err), ST_BAD);
 }
 
+static void fail_on_note(void *ctx, uint32_t line, bool is_bad, const char *reason) {
+    (void)ctx;
+    fail_msg("line %u is %s: %s", line, is_bad ? "bad" : "odd", reason);
+}
+
+/* 8.203 ms are 8202.99... us in binary: a time in ms is rounded, not cut. */
+static void test_a_time_of_a_list_keeps_its_microseconds(void **state) {
+    (void)state;
+    const struct prompt_source source = {.vocab = 100};
+    for (int64_t us = 0; us < 20000; us += 7) {
+        char line[96];
+        struct request_list list = {0};
+        struct err err = {0};
+        snprintf(line, sizeof(line), "{\"at_ms\":%d.%03d,\"prompt_tokens\":[1],\"max_tokens\":1}",
+                 (int)(us / 1000), (int)(us % 1000));
+        assert_int_equal(request_list_read(&list, str_of(line), &source, fail_on_note, NULL, &err),
+                         ST_OK);
+        assert_int_equal(list.count, 1);
+        assert_int_equal(list.items[0].at_us, us);
+        request_list_deinit(&list);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_half_of_a_shape_lies_below_its_median),
@@ -170,6 +194,7 @@ int main(void) {
         cmocka_unit_test(test_a_trace_is_read_without_requests_that_have_no_tokens),
         cmocka_unit_test(test_a_malformed_line_is_named),
         cmocka_unit_test(test_an_empty_trace_is_refused),
+        cmocka_unit_test(test_a_time_of_a_list_keeps_its_microseconds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
