@@ -9,6 +9,8 @@ URL     ?= http://127.0.0.1:8080
 FLAGS   ?=
 PREFIX  ?= /usr/local
 SEC     ?= 300
+MINUTES ?= 30
+SEED    ?=
 DEVICE  ?=
 T       ?=
 export MODEL URL
@@ -23,7 +25,7 @@ SANITIZE = -DCMAKE_BUILD_TYPE=Debug -DJITNEY_TESTS=ON -DJITNEY_SANITIZE
 
 .DEFAULT_GOAL := build
 .PHONY: build run chat test test-identity check bench bench-server fuzz diff goldens install clean
-.PHONY: test-abuse test-schemas bench-page bench-peers bench-grammar test-arm test-gpu bench-gpu build-cuda
+.PHONY: test-abuse test-kill test-soak test-schemas bench-page bench-store bench-peers bench-grammar test-arm test-gpu bench-gpu build-cuda
 .PHONY: screenshots help
 .PHONY: check-format check-text check-warnings check-headers check-static check-binary
 
@@ -102,6 +104,18 @@ test-abuse: build/stamps/test ## attack servers on loopback for some minutes and
 	@$(PYTHON) tests/abuse/fairness.py
 	@$(PYTHON) tests/abuse/prefix_probe.py --trials 10000
 
+test-kill: build/stamps/test ## kill servers with durable work 1,300 times, 300 of them with the loss of unsynced data: SEED=N
+	@tools/build build jitney jitney_lossy -DJITNEY_TESTS=ON
+	@$(PYTHON) tests/kill/kill_loop.py --kills 1000 --shards 20 $(if $(SEED),--seed $(SEED))
+	@$(PYTHON) tests/kill/kill_loop.py --kills 300 --shards 6 --lossy $(if $(SEED),--seed $(SEED))
+	@$(JITNEY) pull smollm2
+	@$(PYTHON) tests/kill/kill_loop.py --kills 20 --model smollm2 --runner local --clients 6 \
+	    --pace 8 $(if $(SEED),--seed $(SEED))
+
+test-soak: build/stamps/test ## keep a server under mixed traffic and look for leaks: MINUTES=30
+	@tools/build build jitney
+	@$(PYTHON) tests/kill/soak.py --minutes $(MINUTES)
+
 test-schemas: build/stamps/test ## ask a real model for JSON of 100 schemas and for 200 tool calls at temperature 1, and validate them
 	@tools/build build jitney
 	@$(JITNEY) pull smollm2
@@ -154,6 +168,10 @@ bench-server: build/stamps/test ## measure the HTTP server alone, with a runner 
 	@tools/build build bench_serve_load jitney
 	@$(JITNEY) pull smollm2
 	@$(PYTHON) tools/bench_server
+
+bench-store: build/stamps/test ## measure how long 256 clients wait until their requests are stored, beside fsync of this disk
+	@tools/build build jitney
+	@$(PYTHON) bench/store_latency.py
 
 bench-page: build/stamps/test ## measure the page in chromium: first paint, time in the frame callback
 	@tools/build build jitney

@@ -82,6 +82,12 @@ SETTING = re.compile(
 SECTION = re.compile(r'SECTION\("([^"]+)"\)')
 
 
+def table_text(path):
+    """The text of a table, with that of the tables that it includes."""
+    return re.sub(r'#include "([^"]+)"', lambda match: table_text(ROOT / "src" / match[1]),
+                  path.read_text())
+
+
 def settings_of(text):
     """[(title, [row])] of src/config/settings.def; a row is a dict."""
     sections = []
@@ -176,7 +182,7 @@ def main():
             "docs/configuration.md",
             "<!-- made by tools/make_cli_docs.py -->\n",
             "<!-- end -->\n",
-            "\n" + settings_markdown(settings_of((ROOT / "src/config/settings.def").read_text())),
+            "\n" + settings_markdown(settings_of(table_text(ROOT / "src/config/settings.def"))),
         ),
         (
             "python/jitney/_ranges.py",

@@ -114,6 +114,23 @@ static bool take_name(struct str value, char out[NAME_BYTES]) {
     return true;
 }
 
+/* Of a key without a name: part of its SHA-256, which does not change with a restart. */
+static bool put_owner(struct str secret, struct key *key) {
+    uint8_t hash[HASH_BYTES];
+    unsigned len = 0;
+    if (!EVP_Digest(secret.ptr, secret.len, hash, &len, EVP_sha256(), NULL)) return false;
+    int used = snprintf(key->owner, sizeof(key->owner), "sha256:");
+    for (uint32_t i = 0; i < HASH_BYTES / 2; i++)
+        used += snprintf(key->owner + used, sizeof(key->owner) - (size_t)used, "%02x", hash[i]);
+    return true;
+}
+
+static bool take_key_name(struct str value, struct key *key) {
+    if (!take_name(value, key->name)) return false;
+    snprintf(key->owner, sizeof(key->owner), "name:%s", key->name);
+    return true;
+}
+
 static bool take_count(struct str value, uint32_t *out) {
     uint64_t number;
     if (!str_to_u64(value, &number) || number > UINT32_MAX) return false;
@@ -141,7 +158,7 @@ static enum status read_word(struct str word, struct draft *d, struct err *err) 
     else if (str_is(name, "concurrent"))
         ok = take_count(value, &d->limits.concurrent);
     else if (for_key && str_is(name, "name"))
-        ok = take_name(value, d->key.name);
+        ok = take_key_name(value, &d->key);
     else if (for_key && str_is(name, "tenant"))
         ok = take_name(value, d->tenant);
     else if (for_key && str_is(name, "priority"))
@@ -177,7 +194,8 @@ static enum status read_secret(const struct keys *k, struct str word, struct dra
     for (size_t i = 0; i < word.len; i++)
         if ((unsigned char)word.ptr[i] < ' ' || (unsigned char)word.ptr[i] >= 0x7F)
             return err_set(err, ST_BAD, "a key must be printable ASCII characters");
-    return hash_of(k, word, d->hash) ? ST_OK : err_set(err, ST_NOMEM, "out of memory");
+    bool ok = hash_of(k, word, d->hash) && put_owner(word, &d->key);
+    return ok ? ST_OK : err_set(err, ST_NOMEM, "out of memory");
 }
 
 static enum status read_line(const struct keys *k, struct str line, struct draft *d,
@@ -439,6 +457,7 @@ enum status keys_create(const char *path, struct keys **out, struct err *err) {
     struct keys *k = mem_zalloc(sizeof(*k));
     if (!k) return err_set(err, ST_NOMEM, "out of memory");
     snprintf(k->anyone.key.name, NAME_BYTES, "anyone");
+    snprintf(k->anyone.key.owner, sizeof(k->anyone.key.owner), "anyone");
     enum status st = ST_OK;
     if (path && getrandom(k->secret, HASH_BYTES, 0) != HASH_BYTES)
         st = err_set(err, ST_IO, "no random numbers: %s", strerror(errno));
@@ -482,6 +501,15 @@ const struct key *keys_find(const struct keys *k, struct str secret) {
         if (!differs && e->is_live) found = e;
     }
     return found ? &found->key : NULL;
+}
+
+const struct key *keys_find_owner(const struct keys *k, struct str owner) {
+    const struct key *anyone = keys_anyone(k);
+    if (anyone && str_is(owner, anyone->owner)) return anyone;
+    for (uint32_t i = 0; i < k->entry_count; i++)
+        if (k->entries[i]->is_live && str_is(owner, k->entries[i]->key.owner))
+            return &k->entries[i]->key;
+    return NULL;
 }
 
 const struct key *keys_anyone(const struct keys *k) { return k->path ? NULL : &k->anyone.key; }

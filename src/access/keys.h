@@ -2,8 +2,9 @@
  *
  * A file of lines: KEY [name=NAME] [tenant=NAME] [rpm=N] [tpm=N] [concurrent=N] [priority=N]
  * [ttft=MS] [tpot=MS] [admin]; '#' begins a comment. Keys are stored as keyed hashes and compared
- * in constant time. The file is read again when it changes or on SIGHUP; an invalid file changes
- * nothing.
+ * in constant time. Stored work belongs to the name of its key, or, without name=, to a hash of the
+ * key: so a key that is replaced by another of the same name still sees it. The file is read again
+ * when it changes or on SIGHUP; an invalid file changes nothing.
  *
  * Limits count the last minute: requests (rpm), tokens of prompts and answers (tpm); and the
  * requests under way at one time (concurrent). A line @TENANT [rpm=N] [tpm=N] [concurrent=N]
@@ -33,6 +34,7 @@ struct keys; /* opaque */
  * `anyone`. */
 struct key {
     char name[64];                 /* for logs; "anyone", "key-3" */
+    char owner[72];                /* whose stored work it sees; the same after a restart */
     uint32_t tenant;               /* equal names of tenants have equal numbers */
     uint32_t rpm, tpm, concurrent; /* 0: no limit */
     int32_t priority;
@@ -55,6 +57,8 @@ struct keys_facts keys_facts(const struct keys *k);
 /* NULL: there is no such key. */
 const struct key *keys_find(const struct keys *k, struct str secret);
 const struct key *keys_anyone(const struct keys *k); /* NULL if a key is required */
+/* A key of that owner, for work that was stored before a restart; NULL: there is none any more. */
+const struct key *keys_find_owner(const struct keys *k, struct str owner);
 /* Tenants since the start, numbered from 1. The name of one without tenant= is that of its key. */
 uint32_t keys_tenant_count(const struct keys *k);
 struct str keys_tenant_name(const struct keys *k, uint32_t tenant);

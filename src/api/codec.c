@@ -30,6 +30,10 @@ void encoder_deinit(struct encoder *e) {
     buf_deinit(&e->text);
 }
 
+uint32_t encoder_after_sequence(uint64_t sequence_number) {
+    return sequence_number < UINT32_MAX ? (uint32_t)sequence_number + 1 : UINT32_MAX;
+}
+
 /* "id: N\n" and, if there is no name, "data: " in one write: it is done for every token. */
 static void put_event(uint32_t number, struct str name, struct str data, struct buf *out) {
     static const char ID[] = "id: ";
@@ -99,6 +103,12 @@ bool encoder_run(struct encoder *e, uint32_t events_max, struct buf *out) {
     }
     if (e->next_event < count) return false;
     if (is_done) e->codec->end(e);
+    /* A client that has seen more pieces than there are: it saw those of an answer that was begun
+     * before a crash and could not be continued. It is told of the failure. */
+    if (is_done && e->answer->failure.status != 0 && e->pieces < e->after) {
+        e->pieces = e->after;
+        e->codec->end(e);
+    }
     e->has_ended = is_done;
     return true;
 }

@@ -56,6 +56,12 @@ struct codec {
     /* Write the whole answer, which is complete and has not failed. */
     void (*whole)(const struct answer *a, struct buf *out);
 
+    /* Optional. Write the answer as it is now, for a client that polls: `status` is "queued",
+     * "in_progress", "cancelled" or "failed" (a->failure says why). The output of the first two is
+     * empty, whatever the log has. NULL: the format has no object for an answer that is not
+     * complete. */
+    void (*state)(const struct answer *a, const char *status, struct buf *out);
+
     /* Write an error as a response body; inside a stream, end() writes it. */
     void (*put_error)(const struct api_error *e, struct str request_id, struct buf *out);
 };
@@ -96,6 +102,11 @@ void encoder_deinit(struct encoder *e);
  * `events_max` events, so that a slow client receives no more than it can take (back-pressure).
  * True: no event is left. */
 bool encoder_run(struct encoder *e, uint32_t events_max, struct buf *out);
+
+/* OpenAI's responses number the events of a stream from 0 (sequence_number), so the event N is
+ * piece N + 1. The `after` of a view that continues behind event `sequence_number`, as
+ * ?starting_after=N asks for it. */
+uint32_t encoder_after_sequence(uint64_t sequence_number);
 
 /* For codecs: write a piece. `name` is its event type, or empty. If a scratch buffer has failed,
  * nothing is written and e->status says so. */

@@ -17,6 +17,7 @@
  */
 #include "api/codec.h"
 #include "api/body_readers.h"
+#include "api/conversation_items.h"
 #include "api/items.h"
 #include "api/openai.h"
 #include "base/check.h"
@@ -178,7 +179,7 @@ static void put_items(const struct answer *a, struct buf *out) {
 /* --- the response -------------------------------------------------------------------------- */
 
 static const char *response_status(const struct answer *a) {
-    if (a->failure.status != 0) return "failed";
+    if (a->failure.status != 0) return a->failure.status == 499 ? "cancelled" : "failed";
     if (!answer_is_done(a)) return "in_progress";
     switch (answer_finish(a)) {
     case FINISH_STOP:
@@ -201,6 +202,20 @@ static void put_format(const struct answer *a, struct buf *out) {
     buf_put_char(out, '}');
 }
 
+/* What the answer continues. */
+static void put_previous(const struct api_keeping *k, struct buf *out) {
+    if (k->conversation.len) {
+        PUT(out, ",\"conversation\":{\"id\":");
+        buf_put_json_string(out, k->conversation);
+        buf_put_char(out, '}');
+    }
+    PUT(out, ",\"previous_response_id\":");
+    if (k->previous.len)
+        buf_put_json_string(out, k->previous);
+    else
+        PUT(out, "null");
+}
+
 static void put_settings(const struct answer *a, struct buf *out) {
     const struct json *reasoning = json_get(a->request->doc, "reasoning");
     put_sent(a, "instructions", "null", out);
@@ -209,9 +224,11 @@ static void put_settings(const struct answer *a, struct buf *out) {
     PUT(out, ",\"model\":");
     buf_put_json_string(out, a->model);
     put_sent(a, "parallel_tool_calls", "true", out);
-    PUT(out, ",\"previous_response_id\":null,\"reasoning\":{\"effort\":");
+    put_previous(&a->request->keeping, out);
+    PUT(out, ",\"reasoning\":{\"effort\":");
     json_put(json_get(reasoning, "effort"), out);
-    PUT(out, ",\"summary\":null},\"service_tier\":\"default\",\"store\":false");
+    PUT(out, ",\"summary\":null},\"service_tier\":\"default\",\"store\":");
+    buf_put_text(out, a->request->keeping.store ? "true" : "false");
     put_sent(a, "temperature", "1.0", out);
     put_format(a, out);
     put_sent(a, "tool_choice", "\"auto\"", out);
@@ -227,13 +244,19 @@ static int64_t completed_s(const struct answer *a) {
     return a->created_s + (a->finished_us - a->arrived_us) / 1000000;
 }
 
-static void put_response(const struct answer *a, const char *status, struct buf *out) {
-    bool is_over = !str_is(str_of(status), "in_progress");
+static bool is_under_way(const char *status) {
+    return str_is(str_of(status), "in_progress") || str_is(str_of(status), "queued");
+}
+
+static void put_response(const struct answer *a, const char *status, bool with_items,
+                         struct buf *out) {
+    bool is_over = !is_under_way(status);
     bool is_cut = str_is(str_of(status), "incomplete");
     buf_printf(out,
                "{\"id\":\"resp_%s\",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\","
-               "\"background\":false",
-               a->id, (long long)a->created_s, status);
+               "\"background\":%s",
+               a->id, (long long)a->created_s, status,
+               a->request->keeping.background ? "true" : "false");
     if (str_is(str_of(status), "completed"))
         buf_printf(out, ",\"completed_at\":%lld", (long long)completed_s(a));
     else
@@ -243,7 +266,7 @@ static void put_response(const struct answer *a, const char *status, struct buf 
     buf_put_text(out, is_cut ? "{\"reason\":\"max_output_tokens\"}" : "null");
     put_settings(a, out);
     PUT(out, ",\"output\":[");
-    if (is_over) put_items(a, out);
+    if (with_items) put_items(a, out);
     buf_put_char(out, ']');
     if (is_over)
         put_usage(a, out);
@@ -253,7 +276,20 @@ static void put_response(const struct answer *a, const char *status, struct buf 
 }
 
 static void whole(const struct answer *a, struct buf *out) {
-    put_response(a, response_status(a), out);
+    const char *status = response_status(a);
+    put_response(a, status, !is_under_way(status), out);
+}
+
+/* An answer that ended early has the items that it had until then. */
+static void state(const struct answer *a, const char *status, struct buf *out) {
+    const bool has_events = a->log && event_log_count(a->log) > 0;
+    put_response(a, status, has_events && !is_under_way(status), out);
+}
+
+void responses_output_items(const struct answer *a, struct buf *out) {
+    buf_put_char(out, '[');
+    put_items(a, out);
+    buf_put_char(out, ']');
 }
 
 /* --- streams -------------------------------------------------------------------------------- */
@@ -275,7 +311,7 @@ static void end_piece(struct encoder *e, const char *type) {
 static void put_response_event(struct encoder *e, const char *type, const char *status) {
     struct buf *out = begin_piece(e, type);
     PUT(out, ",\"response\":");
-    put_response(e->answer, status, out);
+    put_response(e->answer, status, !is_under_way(status), out);
     end_piece(e, type);
 }
 
@@ -431,7 +467,7 @@ static void end(struct encoder *e) {
     const char *status = response_status(e->answer);
     const char *type = "response.incomplete";
     if (str_is(str_of(status), "completed")) type = "response.completed";
-    if (str_is(str_of(status), "failed")) type = "response.failed";
+    if (e->answer->failure.status != 0) type = "response.failed"; /* also if it was cancelled */
     put_response_event(e, type, status);
 }
 
@@ -460,4 +496,5 @@ const struct codec codec_openai_responses = {.name = "openai.responses",
                                              .event = event,
                                              .end = end,
                                              .whole = whole,
+                                             .state = state,
                                              .put_error = api_error_put_openai};

@@ -4,6 +4,7 @@
 
 #include "api/api_int.h"
 #include "api/grammar_read.h"
+#include "api/metadata.h"
 #include "api/request.h"
 #include "base/check.h"
 #include "base/json.h"
@@ -98,6 +99,13 @@ static enum status store_kwargs(struct api_request *r, const struct json *v, con
     return ST_OK;
 }
 
+static enum status store_metadata(struct buf *out, const struct json *v, const char *param,
+                                  struct api_error *e) {
+    buf_deinit(out);
+    buf_init(out, METADATA_BYTES_MAX);
+    return metadata_read(v, param, out, e);
+}
+
 /* Milliseconds as microseconds; a time above 0 is at least 1. */
 static int64_t us_of_ms(double ms) {
     int64_t us = (int64_t)(ms * 1000);
@@ -175,6 +183,8 @@ enum status field_store(const struct api_field *f, const struct json *v, void *r
         return store_bias(request, v, param, e);
     case STORE_KWARGS:
         return store_kwargs(request, v, param, e);
+    case STORE_METADATA:
+        return store_metadata(at, v, param, e);
     case STORE_FORMAT:
     case STORE_SCHEMA:
     case STORE_JSON_OR_SCHEMA:

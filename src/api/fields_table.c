@@ -5,6 +5,7 @@
  */
 #include "api/embeddings.h"
 #include "api/fields.h"
+#include "api/metadata.h"
 #include "api/request.h"
 #include "api/tokenize.h"
 #include "sample/sampler.h"
@@ -263,8 +264,30 @@ const struct api_field api_fields[] = {
     ROW("user", EP_OPENAI | EP_EMBEDDINGS, TEXT, "The end user, for the logs.",
         STORE(TEXT, user), RANGE(0, ID_MAX)),
 
+    /* --- what is kept with the answer; the server needs --data-dir for it --- */
+    ROW("metadata", EP_THINK, MAP,
+        "Notes of the client, kept with a stored answer: pairs of strings, keys of at most 64 and "
+        "values of at most 512 characters.",
+        STORE(METADATA, keeping.metadata), RANGE(0, METADATA_PAIRS_MAX)),
+    ROW("store", EP_THINK, BOOL,
+        "Store the answer on disk, so that it can be read later. Needs a server with --data-dir.",
+        STORE(BOOL, keeping.store), ELSE("false")),
+    ROW("background", EP_RESPONSES, BOOL,
+        "Respond at once with the status queued; the answer is stored and can be polled. Needs a "
+        "server with --data-dir.",
+        STORE(BOOL, keeping.background), ELSE("false")),
+    ROW("previous_response_id", EP_RESPONSES, TEXT,
+        "A stored response whose conversation this request continues. Not together with "
+        "`conversation`. Needs a server with --data-dir.",
+        STORE(TEXT, keeping.previous), RANGE(0, ID_MAX)),
+    ROW("conversation", EP_RESPONSES, TEXT | MAP,
+        "The conversation, or its id, that this request continues. Needs a server with --data-dir.",
+        STORE(TEXT, keeping.conversation)),
+    ROW("conversation.id", EP_RESPONSES, TEXT, "The id of the conversation.", REQUIRED,
+        STORE(TEXT, keeping.conversation), RANGE(1, ID_MAX)),
+
     /* --- accepted, without effect --- */
-    ROW("metadata", EP_OPENAI, MAP,
+    ROW("metadata", EP_COMPLETIONS, MAP,
         "Notes of the client; the server does not use them.", IGNORED, RANGE(0, 16)),
     ROW("service_tier", EP_OPENAI | EP_MESSAGES, TEXT,
         "The service tier; this server has one.", IGNORED, RANGE(0, NAME_MAX)),
@@ -385,8 +408,8 @@ const struct api_field api_fields[] = {
     ROW("modalities", EP_CHAT, LIST, "The media types of the answer.", RANGE(0, 4)),
     ROW("modalities[]", EP_CHAT, TEXT, "The type; only text is supported.", WORDS("text")),
     ROW("audio", EP_CHAT, MAP, "answers are text only.", REFUSED),
-    ROW("store", EP_OPENAI, ANY, "answers are not stored; leave it out, or set it to false.",
-        REFUSED),
+    ROW("store", EP_COMPLETIONS, ANY,
+        "answers of this endpoint are not stored; leave it out, or set it to false.", REFUSED),
     ROW("web_search_options", EP_CHAT, ANY,
         "the server does not connect to other services.", REFUSED),
     ROW("prediction", EP_CHAT, ANY, "predicted outputs are not used.", REFUSED),
@@ -524,11 +547,6 @@ const struct api_field api_fields[] = {
         ELSE("\"disabled\"")),
     ROW("max_tool_calls", EP_RESPONSES, INT,
         "The limit for built-in tools, which this server does not have.", IGNORED),
-    ROW("background", EP_RESPONSES, ANY, "use `stream`, or poll /v1/requests.", REFUSED),
-    ROW("previous_response_id", EP_RESPONSES, ANY,
-        "answers are not stored; send the earlier items again.", REFUSED),
-    ROW("conversation", EP_RESPONSES, ANY,
-        "conversations are not stored; send the earlier items again.", REFUSED),
     ROW("prompt", EP_RESPONSES, ANY, "there are no stored prompts.", REFUSED),
     ROW("moderation", EP_RESPONSES, ANY, "answers are not moderated.", REFUSED),
     ROW("context_management", EP_RESPONSES, ANY, "a conversation is never truncated or summarised.",

@@ -139,6 +139,9 @@ static void put_kind(struct buf *out, uint32_t endpoint, const struct api_field 
     if (kind == FIELD_LIST) put_list(out, endpoint, f, depth);
     if (kind == FIELD_MAP) {
         if (has_limits(f)) put_number(out, "maxProperties", f->max);
+        if (f->store == STORE_METADATA)
+            put_json(out, ",'propertyNames':{'maxLength':64},"
+                          "'additionalProperties':{'type':'string','maxLength':512}");
         if (has_children(endpoint, f->path, ".")) put_object(out, endpoint, f->path, depth + 1);
     }
     buf_put_char(out, '}');
@@ -256,6 +259,26 @@ static const struct {
     {PARAM_FROM, "{'name':'from','in':'query','description':'The number of the first step to send; "
                  "0: the oldest that is kept; default: the next one.',"
                  "'schema':{'type':'integer','minimum':0}}"},
+    {PARAM_ITEM,
+     "{'name':'item_id','in':'path','required':true,'schema':{'type':'string','minLength':1}}"},
+    {PARAM_PAGE, "{'name':'after','in':'query','description':'The id of the object before the "
+                 "page.','schema':{'type':'string'}},"
+                 "{'name':'limit','in':'query','description':'The most objects of the page.',"
+                 "'schema':{'type':'integer','minimum':1,'maximum':10000}},"
+                 "{'name':'order','in':'query','description':'By the time of creation.',"
+                 "'schema':{'enum':['asc','desc']}}"},
+    {PARAM_BATCHES, "{'name':'after_id','in':'query','description':'The id of the object before "
+                    "the page.','schema':{'type':'string'}},"
+                    "{'name':'before_id','in':'query','description':'The id of the object after "
+                    "the page.','schema':{'type':'string'}},"
+                    "{'name':'limit','in':'query','description':'The most objects of the page.',"
+                    "'schema':{'type':'integer','minimum':1,'maximum':1000}}"},
+    {PARAM_PURPOSE, "{'name':'purpose','in':'query','description':'Only files of this purpose.',"
+                    "'schema':{'type':'string'}}"},
+    {PARAM_REPLAY, "{'name':'stream','in':'query','description':'Send the events of the answer, "
+                   "also those to come.','schema':{'type':'boolean'}},"
+                   "{'name':'starting_after','in':'query','description':'The sequence_number of "
+                   "the last event that is known.','schema':{'type':'integer','minimum':0}}"},
 };
 
 static void put_params(struct buf *out, uint32_t wanted) {
@@ -320,9 +343,12 @@ static void put_operation(struct buf *out, const struct openapi_operation *o) {
     buf_put_json_string(out, str_of(o->summary));
     put_json(out, o->is_open ? ",'security':[]" : "");
     put_params(out, o->params);
-    if (o->body) {
-        put_json(out, ",'requestBody':{'required':true,'content':{'application/json':{'schema':");
-        put_ref(out, body_schema(o->body));
+    if (o->body || o->sent) {
+        put_json(out, o->may_be_empty ? ",'requestBody':{'content':{"
+                                      : ",'requestBody':{'required':true,'content':{");
+        put_json(out, o->is_form ? "'multipart/form-data':" : "'application/json':");
+        put_json(out, "{'schema':");
+        put_ref(out, o->body ? body_schema(o->body) : o->sent);
         buf_put_text(out, "}}}");
     }
     buf_put_text(out, ",\"responses\":{");

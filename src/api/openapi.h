@@ -28,6 +28,11 @@ enum openapi_params {
     PARAM_GENERATE = 1 << 4, /* ?generate=1 */
     PARAM_MODEL = 1 << 5,    /* ?model= */
     PARAM_FROM = 1 << 6,     /* ?from= */
+    PARAM_ITEM = 1 << 7,     /* {item_id} in the path */
+    PARAM_PAGE = 1 << 8,     /* ?after=, ?limit= and ?order= */
+    PARAM_BATCHES = 1 << 9,  /* Anthropic's ?after_id=, ?before_id= and ?limit= */
+    PARAM_PURPOSE = 1 << 10, /* ?purpose= */
+    PARAM_REPLAY = 1 << 11,  /* ?stream= and ?starting_after= */
 };
 
 struct openapi_operation {
@@ -38,7 +43,10 @@ struct openapi_operation {
     const char *media;    /* of answers that are not JSON, separated by blanks; NULL: none */
     const char *fault;    /* the schema of an error */
     const char *accepted; /* the schema of a 202; NULL: none */
-    uint32_t body;        /* enum api_endpoint; 0: it has none */
+    uint32_t body;        /* enum api_endpoint; 0: it has none, or `sent` */
+    const char *sent;     /* the schema of a body that the table of fields does not have, or NULL */
+    bool is_form;         /* `sent` is a form: multipart/form-data */
+    bool may_be_empty;    /* the body may be left out */
     uint32_t params;      /* enum openapi_params */
     bool is_open;         /* needs no API key */
     bool may_be_unready;  /* a 503 has the schema of the answer */

@@ -10,6 +10,10 @@
 #define TEXT "{'type':'string'}"
 #define BOOL "{'type':'boolean'}"
 #define OBJECT "{'type':'object'}"
+#define INT_OR_NULL "{'type':['integer','null']}"
+#define METADATA                                                                                   \
+    "{'type':['object','null'],'maxProperties':16,'propertyNames':{'maxLength':64},"               \
+    "'additionalProperties':{'type':'string','maxLength':512}}"
 #define TEXT_OR_NULL "{'type':['string','null']}"
 #define CONST(word) "{'const':'" word "'}"
 #define LIST(of) "{'type':'array','items':" of "}"
@@ -17,6 +21,13 @@
 #define REF_OR_NULL(name) "{'anyOf':[" REF(name) ",{'type':'null'}]}"
 #define MAP(required, members)                                                                     \
     "{'type':'object','required':[" required "],'properties':{" members "}}"
+
+/* A page of a list, as api/object_page.h writes it. */
+#define PAGE_OF(name)                                                                              \
+    MAP("'object','data','first_id','last_id','has_more'",                                         \
+        "'object':" CONST("list") ",'data':" LIST(REF(name)) ",'first_id':" TEXT_OR_NULL           \
+                                                             ",'last_id':" TEXT_OR_NULL            \
+                                                             ",'has_more':" BOOL)
 
 #define FINISH "{'enum':['stop','length','tool_calls','content_filter']}"
 #define FINISH_OR_NULL "{'enum':['stop','length','tool_calls','content_filter',null]}"
@@ -109,7 +120,76 @@ const struct openapi_schema openapi_schemas[] = {
         "'type':{'type':'string','pattern':'^(response[.]|error)'},'sequence_number':" INT
         ",'response':" REF("Response") ",'delta':" TEXT ",'item':" REF("ResponseItem"))},
 
+    {"ChatCompletionList", PAGE_OF("ChatCompletion")},
+    {"Item", MAP("'id','type'", "'id':" TEXT ",'type':{'enum':['message','reasoning',"
+        "'function_call','function_call_output']},'status':{'enum':['in_progress','completed',"
+        "'incomplete']},'role':" TEXT ",'content':" LIST(OBJECT) ",'call_id':" TEXT ",'name':" TEXT
+        ",'arguments':" TEXT)},
+    {"ItemList", PAGE_OF("Item")},
+    {"Conversation", MAP("'id','object','created_at','metadata'",
+        "'id':" TEXT ",'object':" CONST("conversation") ",'created_at':" INT ",'metadata':"
+        METADATA)},
+    {"Deleted", MAP("'id','object','deleted'", "'id':" TEXT ",'object':{'enum':['file','response',"
+        "'conversation.deleted','chat.completion.deleted']},'deleted':{'const':true}")},
+    {"File", MAP("'id','object','bytes','created_at','filename','purpose','status'",
+        "'id':" TEXT ",'object':" CONST("file") ",'bytes':" INT ",'created_at':" INT
+        ",'expires_at':" INT_OR_NULL ",'filename':" TEXT ",'purpose':" TEXT
+        ",'status':" CONST("processed") ",'status_details':" TEXT_OR_NULL)},
+    {"FileList", PAGE_OF("File")},
+    {"Batch", MAP("'id','object','endpoint','input_file_id','completion_window','status',"
+        "'created_at'",
+        "'id':" TEXT ",'object':" CONST("batch") ",'endpoint':" TEXT ",'model':" TEXT_OR_NULL
+        ",'errors':{'type':['object','null']},'input_file_id':" TEXT ",'completion_window':" TEXT
+        ",'status':{'enum':['validating','failed','in_progress','finalizing','completed',"
+        "'expired','cancelling','cancelled']},'output_file_id':" TEXT_OR_NULL
+        ",'error_file_id':" TEXT_OR_NULL ",'created_at':" INT ",'in_progress_at':" INT_OR_NULL
+        ",'expires_at':" INT_OR_NULL ",'finalizing_at':" INT_OR_NULL
+        ",'completed_at':" INT_OR_NULL ",'failed_at':" INT_OR_NULL ",'expired_at':" INT_OR_NULL
+        ",'cancelling_at':" INT_OR_NULL ",'cancelled_at':" INT_OR_NULL
+        ",'request_counts':" MAP("'total','completed','failed'",
+            "'total':" INT ",'completed':" INT ",'failed':" INT)
+        ",'usage':" OBJECT ",'metadata':{'type':['object','null']}")},
+    {"BatchList", PAGE_OF("Batch")},
+    {"MetadataRequest", MAP("'metadata'", "'metadata':" METADATA)},
+    {"ConversationRequest", MAP("", "'metadata':" METADATA
+        ",'items':{'type':['array','null'],'maxItems':20,'items':" OBJECT "}")},
+    {"ItemsRequest", MAP("'items'",
+        "'items':{'type':'array','minItems':1,'maxItems':20,'items':" OBJECT "}")},
+    {"FileRequest", MAP("'file','purpose'",
+        "'file':{'type':'string','contentMediaType':'application/octet-stream'},'purpose':{'enum':"
+        "['assistants','batch','fine-tune','vision','user_data','evals']},"
+        "'expires_after[anchor]':" CONST("created_at")
+        ",'expires_after[seconds]':{'type':'integer','minimum':3600,'maximum':2592000}")},
+    {"BatchRequest", MAP("'input_file_id','endpoint','completion_window'",
+        "'input_file_id':{'type':'string','minLength':1,'maxLength':256},'endpoint':{'enum':"
+        "['/v1/chat/completions','/v1/completions','/v1/embeddings','/v1/responses']},"
+        "'completion_window':{'type':'string','pattern':'^[0-9]+[smhd]$'},'metadata':" METADATA
+        ",'output_expires_after':{'anyOf':[" MAP("'anchor','seconds'",
+            "'anchor':" CONST("created_at")
+            ",'seconds':{'type':'integer','minimum':3600,'maximum':2592000}")
+        ",{'type':'null'}]}")},
+
     /* --- Anthropic --- */
+    {"MessageBatch", MAP("'id','type','processing_status','request_counts','created_at',"
+        "'expires_at'",
+        "'id':" TEXT ",'type':" CONST("message_batch")
+        ",'processing_status':{'enum':['in_progress','canceling','ended']},'request_counts':"
+        MAP("'processing','succeeded','errored','canceled','expired'",
+            "'processing':" INT ",'succeeded':" INT ",'errored':" INT ",'canceled':" INT
+            ",'expired':" INT)
+        ",'created_at':" TEXT ",'expires_at':" TEXT ",'ended_at':" TEXT_OR_NULL
+        ",'cancel_initiated_at':" TEXT_OR_NULL ",'archived_at':" TEXT_OR_NULL
+        ",'results_url':" TEXT_OR_NULL)},
+    {"MessageBatchList", MAP("'data','has_more','first_id','last_id'",
+        "'data':" LIST(REF("MessageBatch")) ",'has_more':" BOOL ",'first_id':" TEXT_OR_NULL
+        ",'last_id':" TEXT_OR_NULL)},
+    {"MessageBatchDeleted", MAP("'id','type'",
+        "'id':" TEXT ",'type':" CONST("message_batch_deleted"))},
+    {"MessageBatchRequest", MAP("'requests'",
+        "'requests':{'type':'array','minItems':1,'maxItems':100000,'items':"
+        MAP("'custom_id','params'",
+            "'custom_id':{'type':'string','pattern':'^[a-zA-Z0-9_-]{1,64}$'},'params':"
+            REF("MessageRequest")) "}")},
     {"AnthropicError", MAP("'type','error'", "'type':" CONST("error")
         ",'error':" MAP("'type','message'", "'type':" TEXT ",'message':" TEXT
             ",'details':{'type':'object'}")

@@ -35,9 +35,12 @@ static enum status copy_texts(struct str *const *texts, uint32_t count, char **o
 }
 
 static enum status copy_short(struct api_request *r) {
-    struct str *texts[4 + API_STOPS_MAX] = {&r->model, &r->tool_name, &r->cache_salt, &r->user};
-    for (uint32_t i = 0; i < r->stop_count; i++) texts[4 + i] = &r->stops[i];
-    return copy_texts(texts, 4 + r->stop_count, &r->texts, &r->held_bytes);
+    enum { SINGLE_TEXTS = 6 };
+    struct str *texts[SINGLE_TEXTS + API_STOPS_MAX] = {
+        &r->model, &r->tool_name,        &r->cache_salt,
+        &r->user,  &r->keeping.previous, &r->keeping.conversation};
+    for (uint32_t i = 0; i < r->stop_count; i++) texts[SINGLE_TEXTS + i] = &r->stops[i];
+    return copy_texts(texts, SINGLE_TEXTS + r->stop_count, &r->texts, &r->held_bytes);
 }
 
 static enum status copy_prompts(struct api_request *r) {
@@ -92,7 +95,7 @@ enum status api_request_drop_body(struct api_request *r) {
     }
     json_destroy(r->doc);
     r->doc = rest;
-    r->held_bytes += json_memory(rest) + json_memory(r->tools);
+    r->held_bytes += json_memory(rest) + json_memory(r->tools) + r->keeping.metadata.len;
     r->prompt_bytes += json_memory(r->messages) + json_memory(r->template_kwargs);
     r->prompt_bytes += r->grammar.source.len;
     return ST_OK;
@@ -127,6 +130,7 @@ void api_request_deinit(struct api_request *r) {
     mem_free(r->bias);
     json_destroy(r->tools);
     mem_free(r->tool_facts);
+    buf_deinit(&r->keeping.metadata);
     json_destroy(r->doc);
     *r = (struct api_request){0};
 }
@@ -134,4 +138,21 @@ void api_request_deinit(struct api_request *r) {
 enum status api_request_set_kwarg(struct api_request *r, struct str name, struct json *value) {
     if (!r->template_kwargs) r->template_kwargs = json_map_create();
     return json_set(r->template_kwargs, name, value);
+}
+
+/* The field that needs a store, or NULL. */
+static const char *kept_field(const struct api_keeping *k) {
+    if (k->background) return "background";
+    if (k->previous.len) return "previous_response_id";
+    if (k->conversation.len) return "conversation";
+    return k->store ? "store" : NULL;
+}
+
+enum status api_keeping_refuse(const struct api_request *r, struct api_error *e) {
+    const char *field = kept_field(&r->keeping);
+    if (!field) return ST_OK;
+    return api_refuse(e, 400, field, "unsupported_parameter",
+                      "'%s' is not supported by this server: it was started without --data-dir, so "
+                      "it stores no answers.",
+                      field);
 }

@@ -21,6 +21,7 @@
 #include "sample/sampler.h"
 #include "sched/seq.h"
 
+struct api_error;
 struct codec;
 struct json;
 
@@ -68,6 +69,16 @@ struct api_grammar {
     bool is_given, is_format, needs_schema;
     enum grammar_kind kind;
     struct buf source; /* owned; until api_request_drop_messages */
+};
+
+/* What is to be kept with the answer, and what it continues. It needs a store (--data-dir): see
+ * api_keeping_refuse. */
+struct api_keeping {
+    bool store;              /* also if `background` is given: an answer to be polled is stored */
+    bool background;         /* answer at once with the status queued */
+    struct str previous;     /* previous_response_id as sent, "resp_..."; empty: none */
+    struct str conversation; /* its id as sent, "conv_..."; empty: none */
+    struct buf metadata;     /* JSON object, or empty: not given; owned */
 };
 
 struct api_request {
@@ -123,6 +134,8 @@ struct api_request {
     struct urgency urgency; /* expires_us relative to now */
     struct str cache_salt, user;
 
+    struct api_keeping keeping;
+
     /* Since api_request_drop_body; owned. */
     char *texts, *prompt_texts;        /* what its strings point into */
     uint64_t held_bytes, prompt_bytes; /* memory, about; prompt_bytes until the prompt is made */
@@ -143,5 +156,9 @@ uint64_t api_request_bytes(const struct api_request *r);
 /* Set a variable of the chat template; a later value of the same name replaces it. `value` is owned
  * by the request from then on. NULL: ST_NOMEM. */
 enum status api_request_set_kwarg(struct api_request *r, struct str name, struct json *value);
+
+/* For a server without a store. ST_BAD: the request needs one; `e` (400) names the field: store,
+ * background, previous_response_id or conversation. Metadata alone need none. */
+enum status api_keeping_refuse(const struct api_request *r, struct api_error *e);
 
 #endif

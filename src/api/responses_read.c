@@ -14,10 +14,12 @@
 #include "api/tools_read.h"
 #include "base/json.h"
 
+enum { CONVERSATION_ID_MAX = 512 }; /* as of the row conversation.id */
+
 /* Calls and their outputs may be apart: all items are one turn. */
 static const struct call_words words = {
     .call_param = "input[%u].call_id",
-    .call = "the function_call item (responses are not stored by this server)",
+    .call = "the function_call item",
     .result = "a function_call_output item with this call_id",
 };
 
@@ -140,7 +142,8 @@ static enum status read_item(struct reader *g, const struct json *item) {
     }
     if (str_is(type, "item_reference"))
         return api_refuse_unsupported(g->e,
-                                      "Items are not stored by this server; send the item itself",
+                                      "References to stored items are not supported; send the "
+                                      "item itself",
                                       "input[%zu].type", g->item);
     return api_refuse_unsupported(g->e, "Items of this type are not supported by this server",
                                   "input[%zu].type", g->item);
@@ -192,9 +195,28 @@ static enum status read_choice(const struct json *choice, struct api_request *r,
     return tools_refuse_choice(word, "{\"type\": \"function\", \"name\": ..}", e);
 }
 
+static enum status check_keeping(struct api_request *r, struct api_error *e) {
+    struct api_keeping *k = &r->keeping;
+    if (k->background && !json_bool(json_get(r->doc, "store"), true))
+        return api_refuse(e, 400, "store", NULL,
+                          "a response in the background is stored, so that it can be read later; "
+                          "leave store out, or set background to false");
+    if (k->background) k->store = true;
+    if (k->conversation.len > CONVERSATION_ID_MAX)
+        return api_refuse(e, 400, "conversation", "string_above_max_length",
+                          "Invalid 'conversation': the string is %zu long, longer than the maximum "
+                          "of %d.",
+                          k->conversation.len, CONVERSATION_ID_MAX);
+    if (k->previous.len && k->conversation.len)
+        return api_refuse(e, 400, "previous_response_id", "mutually_exclusive_parameters",
+                          "Only one of 'previous_response_id' and 'conversation' may be given.");
+    return ST_OK;
+}
+
 enum status responses_read_body(struct json *body, struct api_request *r, struct api_error *e) {
     r->doc = body;
     TRY(api_fields_read(EP_RESPONSES, body, r, e));
+    TRY(check_keeping(r, e));
     TRY(read_choice(json_get(body, "tool_choice"), r, e));
     TRY(tools_read_flat(json_get(body, "tools"), "parameters", r, e));
     TRY(openai_read_effort(json_path(body, "reasoning.effort"), r));

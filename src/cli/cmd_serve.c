@@ -3,28 +3,16 @@
 #include "base/buf.h"
 #include "cli/cli.h"
 #include "cli/serve_check.h"
+#include "cli/setting_args.h"
 #include "config/env.h"
 #include "config/settings.h"
 #include "server/server.h"
 
 enum { CONFIG_BYTES_MAX = 1 << 20 };
 
-/* The command line passes a size on as text; config/settings.c parses it. */
-enum {
-    FLAG_OF_BOOL = FLAG_BOOL,
-    FLAG_OF_INT = FLAG_INT,
-    FLAG_OF_REAL = FLAG_REAL,
-    FLAG_OF_TEXT = FLAG_TEXT,
-    FLAG_OF_WORD = FLAG_WORD,
-    FLAG_OF_SIZE = FLAG_TEXT,
-    FLAG_OF_LIST = FLAG_TEXT,
-};
-
 static const struct flag flags_settings[] = {
 #define SECTION(title)
-#define SETTING(field, kind, letter, flag, value, fallback, min, max, reloads, help)               \
-    {flag, letter, (enum flag_kind)FLAG_OF_##kind, value, fallback,                                \
-     min,  max,    SETTING_##kind == SETTING_LIST, help,  NULL},
+#define SETTING SETTING_FLAG
 #include "config/settings.def"
 #undef SETTING
 #undef SECTION
@@ -42,25 +30,8 @@ static const struct flag flags[] = {
     {0},
 };
 
-static enum status set_from_flag(struct settings *s, const struct args *args,
-                                 const struct setting_row *row, struct err *err) {
-    struct str name = str_of(row->flag);
-    if (row->kind == SETTING_BOOL)
-        return args_on(args, row->flag) ? settings_set(s, name, STR("true"), FROM_FLAG, err)
-                                        : ST_OK;
-    if (row->kind != SETTING_LIST) {
-        const char *value = args_typed(args, row->flag);
-        return value ? settings_set(s, name, str_of(value), FROM_FLAG, err) : ST_OK;
-    }
-    for (uint32_t i = 0; i < args_count(args, row->flag); i++)
-        TRY(settings_set(s, name, str_of(args_text_at(args, row->flag, i)), FROM_FLAG, err));
-    return ST_OK;
-}
-
 static enum exit_code set_from_flags(struct settings *s, const struct args *args, struct err *err) {
-    enum status st = ST_OK;
-    for (uint32_t i = 0; st == ST_OK && i < settings_count(); i++)
-        st = set_from_flag(s, args, &setting_rows[i], err);
+    enum status st = setting_args_read(args, flags_settings, s, err);
     for (uint32_t i = 0; st == ST_OK && i < args_operands(args); i++)
         st = settings_set(s, STR("model"), str_of(args_operand(args, i)), FROM_FLAG, err);
     if (st != ST_BAD) return exit_of(st);

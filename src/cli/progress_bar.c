@@ -14,6 +14,7 @@
 enum {
     BAR_PERIOD_US = 100 * 1000,
     LINE_PERIOD_US = 10 * 1000 * 1000,
+    TENTH_PERIOD_US = 1000 * 1000,
     COLUMNS_DEFAULT = 80,
     COLUMNS_MAX = 200,
     BAR_CELLS_MAX = 40,
@@ -50,6 +51,7 @@ void progress_bar_begin(struct progress_bar *p, const char *label, uint64_t tota
     if (!(p->bar || p->lines)) return;
     snprintf(p->label, sizeof(p->label), "%s", label);
     p->share_only = false;
+    p->text[0] = 0;
     p->total_bytes = total_bytes;
     p->first_bytes = p->done_bytes = done_bytes;
     p->began_us = p->shown_us = clock_now(&clock_real);
@@ -98,7 +100,10 @@ static void put_numbers(const struct progress_bar *p, int64_t now_us, char *out,
 void progress_bar_render(const struct progress_bar *p, int64_t now_us, uint32_t columns, char *out,
                          uint32_t out_bytes) {
     char numbers[TEXT_BYTES / 2] = "";
-    if (!p->share_only) put_numbers(p, now_us, numbers, sizeof(numbers));
+    if (p->text[0])
+        snprintf(numbers, sizeof(numbers), "%s", p->text);
+    else if (!p->share_only)
+        put_numbers(p, now_us, numbers, sizeof(numbers));
     size_t fixed = strlen(p->label) + strlen(numbers) + sizeof("  []  100%    ");
     size_t room = columns > fixed ? columns - fixed : 0;
     if (room > BAR_CELLS_MAX) room = BAR_CELLS_MAX;
@@ -135,18 +140,32 @@ static void show_line(const struct progress_bar *p, int64_t now_us) {
     if (len > 0) show(text, (size_t)len);
 }
 
+static bool is_due(const struct progress_bar *p, int64_t now_us) {
+    int64_t since_us = now_us - p->shown_us;
+    if (p->bar) return since_us >= BAR_PERIOD_US;
+    bool is_tenth = p->text[0] && percent_of(p) / 10 > p->shown_tenth;
+    return since_us >= (is_tenth ? TENTH_PERIOD_US : LINE_PERIOD_US);
+}
+
 void progress_bar_update(struct progress_bar *p, uint64_t done_bytes) {
     if (!(p->bar || p->lines)) return;
     p->done_bytes = done_bytes;
     /* Starting over makes the work done shrink below where it began. */
     if (done_bytes < p->first_bytes) p->first_bytes = done_bytes;
     int64_t now_us = clock_now(&clock_real);
-    if (now_us - p->shown_us < (p->bar ? BAR_PERIOD_US : LINE_PERIOD_US)) return;
+    if (!is_due(p, now_us)) return;
     p->shown_us = now_us;
+    p->shown_tenth = percent_of(p) / 10;
     if (p->bar)
         show_bar(p, now_us);
     else
         show_line(p, now_us);
+}
+
+void progress_bar_update_text(struct progress_bar *p, uint64_t done, const char *text) {
+    if (!(p->bar || p->lines)) return;
+    snprintf(p->text, sizeof(p->text), "%s", text);
+    progress_bar_update(p, done);
 }
 
 void progress_bar_on_load(void *ctx, const char *stage, double share) {

@@ -24,6 +24,8 @@ struct env_settings;
 /* What to write where standard error is not a terminal. */
 enum progress_bar_elsewhere { PROGRESS_BAR_SILENT, PROGRESS_BAR_LINES };
 
+enum { PROGRESS_BAR_TEXT_BYTES = 128 };
+
 struct progress_bar {
     bool bar, lines; /* neither: silent */
     bool drawn;      /* the bar is on the terminal's line now */
@@ -32,6 +34,8 @@ struct progress_bar {
     uint64_t total_bytes; /* 0: not known */
     uint64_t first_bytes; /* done before progress_bar_begin; not counted in the rate */
     uint64_t done_bytes;
+    char text[PROGRESS_BAR_TEXT_BYTES]; /* not "": shown instead of bytes, rate and time left */
+    uint64_t shown_tenth;               /* of the work, for work with a text */
     int64_t began_us, shown_us;
 };
 
@@ -47,6 +51,10 @@ void progress_bar_end(struct progress_bar *p);
  * whose `ctx` is the bar. */
 void progress_bar_begin_share(struct progress_bar *p, const char *label);
 void progress_bar_on_load(void *ctx, const char *stage, double share);
+
+/* For work that counts something else than bytes: `text` says what is done and how fast. Elsewhere
+ * than on a terminal a line is written also for every tenth of the work, at most one a second. */
+void progress_bar_update_text(struct progress_bar *p, uint64_t done, const char *text);
 
 /* A progress_fn (hub/progress.h) whose `ctx` is the bar; it begins and ends the bar by itself. */
 void progress_bar_on_transfer(void *ctx, const char *label, uint64_t done_bytes,

@@ -46,6 +46,11 @@ void replay_put_results(const struct replay *r, struct buf *out) {
 void replay_put_table(const struct replay_summary *s, struct buf *out) {
     buf_printf(out, "%u requests, %llu output tokens in %.2f s: %.1f tokens/s\n", s->requests,
                (unsigned long long)s->output_tokens, s->elapsed_s, s->output_tokens_per_s);
+    if (s->batch_choices > 0)
+        buf_printf(
+            out,
+            "of these, %u batch lines with %llu output tokens; the times below are of the others\n",
+            s->batch_choices, (unsigned long long)s->batch_output_tokens);
     buf_printf(out, "first token  p50 %.1f ms  p99 %.1f ms\n", s->ttft_ms.p50, s->ttft_ms.p99);
     buf_printf(out, "per token    p50 %.1f ms  p99 %.1f ms\n", s->tpot_ms.p50, s->tpot_ms.p99);
     buf_printf(out, "%llu steps, %.1f us of scheduling each, %llu preemptions, %.1f %% KV waste\n",

@@ -35,29 +35,29 @@ static enum exit_code code_of(enum status st, const struct settings *s, const ch
 
 static enum exit_code check_scheduling(const struct settings *s, struct err *err) {
     if (!sched_policy_find(s->policy)) {
-        usage_set(err, "serve: unknown policy \"%.100s\"; \"jitney knobs\" lists them", s->policy);
+        usage_set(err, "unknown policy \"%.100s\"; \"jitney knobs\" lists them", s->policy);
         return code_of_origin(s, "policy");
     }
     struct knobs knobs = knobs_default();
     for (uint32_t i = 0; i < s->set.count; i++) {
         enum status st = knobs_set_pair(&knobs, str_of(s->set.items[i]), err);
-        if (st != ST_OK) return code_of(err_prefix(err, st, "serve: --set"), s, "set");
+        if (st != ST_OK) return code_of(err_prefix(err, st, "--set"), s, "set");
     }
     struct str runner = str_of(s->runner);
     if (str_is(runner, "local") || str_starts(runner, STR("sim:"))) return EXIT_FINE;
-    usage_set(err, "serve: --runner is \"%.100s\"; it must be local or sim:STEP_US", s->runner);
+    usage_set(err, "--runner is \"%.100s\"; it must be local or sim:STEP_US", s->runner);
     return code_of_origin(s, "runner");
 }
 
 static enum exit_code check_device(const struct settings *s, struct err *err) {
     enum status st = device_check_name(s->device, err);
-    if (st != ST_OK) (void)err_prefix(err, st, "serve: --device");
+    if (st != ST_OK) (void)err_prefix(err, st, "--device");
     return code_of(st, s, "device");
 }
 
 static enum exit_code check_isa(const struct settings *s, struct err *err) {
     enum status st = device_check_isa(s->isa, err);
-    if (st != ST_OK) (void)err_prefix(err, st, "serve: --isa");
+    if (st != ST_OK) (void)err_prefix(err, st, "--isa");
     return code_of(st, s, "isa");
 }
 
@@ -165,13 +165,23 @@ static enum exit_code check_names(const struct settings *s, struct err *err) {
 
 typedef enum exit_code check_fn(const struct settings *s, struct err *err);
 
+static enum exit_code check_each(check_fn *const *checks, const struct settings *s,
+                                 struct err *err) {
+    enum exit_code code = EXIT_FINE;
+    for (uint32_t i = 0; code == EXIT_FINE && checks[i]; i++) code = checks[i](s, err);
+    return code;
+}
+
+enum exit_code serve_check_engine(const struct settings *s, struct err *err) {
+    static check_fn *const checks[] = {check_scheduling, check_device, check_isa, check_names,
+                                       NULL};
+    return check_each(checks, s, err);
+}
+
 enum exit_code serve_check(const struct settings *s, struct err *err) {
     static check_fn *const checks[] = {check_address, check_scheduling, check_device, check_isa,
-                                       check_keys,    check_tls,        check_names};
-    enum exit_code code = EXIT_FINE;
-    for (uint32_t i = 0; code == EXIT_FINE && i < sizeof(checks) / sizeof(checks[0]); i++)
-        code = checks[i](s, err);
-    return code;
+                                       check_keys,    check_tls,        check_names,  NULL};
+    return check_each(checks, s, err);
 }
 
 static enum status open_model(const char *path, struct err *err) {

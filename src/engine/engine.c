@@ -55,6 +55,7 @@ struct engine {
     struct recorder *recorder;
     struct control *control;
     _Atomic unsigned places; /* engine_places */
+    uint32_t batch_places;   /* engine_batch_places */
     int64_t target_us;       /* step_target_ms */
     struct request_bounds bounds;
     struct cache_salts *salts;
@@ -128,7 +129,8 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
                               .total_max = c->total_max,
                               .reads_no_prefix = needs_prompt,
                               .one_row_at_a_time = needs_prompt,
-                              .waits_for_token = r->waits_for_token};
+                              .waits_for_token = r->waits_for_token,
+                              .is_batch = r->is_batch};
     TRY(sched_submit(e->sched, &in, now_us, &c->seq, err));
     CHECK(c->seq < e->choice_cap);
     e->choices[c->seq] = c;
@@ -305,7 +307,11 @@ static void keep_numbers(struct engine *e, const struct plan *applied) {
     n->cost = cost_learned(sched_cost(e->sched));
     if (applied) count_tokens(applied, n);
     pthread_mutex_unlock(&e->stats_lock);
-    mailbox_set_live(e->mailbox, n->sched.waiting, n->sched.running + n->sched.swapped);
+    const struct sched_stats *s = &n->sched;
+    uint32_t lines = s->batch_running + s->batch_swapped;
+    mailbox_set_live(e->mailbox, false, s->waiting - s->batch_waiting,
+                     s->running + s->swapped - lines);
+    mailbox_set_live(e->mailbox, true, s->batch_waiting, lines);
 }
 
 /* ---- the step ---- */
@@ -504,10 +510,12 @@ static enum status create_parts(struct engine *e, const struct engine_options *o
                                         .ctx_tokens = o->sched.ctx_tokens,
                                         .ends = e->ends,
                                         .end_count = o->end_count};
-    bool made = e->choices && e->ends && mailbox_create(&e->mailbox, sched_live_max(k)) == ST_OK &&
+    bool made = e->choices && e->ends &&
+                mailbox_create(&e->mailbox, sched_live_max(k), sched_batch_live_max(k)) == ST_OK &&
                 recorder_create(&e->recorder, o->record_bytes, k->max_seqs, &e->numbers.sched,
                                 sched_kv(e->sched)) == ST_OK;
     atomic_store(&e->places, sched_live_max(k));
+    e->batch_places = sched_batch_live_max(k);
     struct control_rules rules = {o->sched.policy, *k};
     made = made && control_create(&e->control, &rules) == ST_OK;
     if (made) recorder_set_policy(e->recorder, policy_place(o->sched.policy));
@@ -592,6 +600,19 @@ void engine_stop(struct engine *e) {
     e->is_running = e->is_watched = false;
 }
 
+static enum status refuse_full(const struct engine *e, const struct request_spec *spec,
+                               struct err *err) {
+    if (spec->is_batch)
+        return err_set(err, ST_FULL,
+                       "at most %u batch lines may run or wait (2 * max_seqs); try again later",
+                       e->batch_places);
+    return err_set(
+        err, ST_FULL,
+        "the queue is full: at most %u sequences may run or wait (max_seqs + queue_max); "
+        "try again later",
+        engine_places(e));
+}
+
 enum status engine_submit(struct engine *e, const struct request_spec *spec, struct request **out,
                           struct err *err) {
     uint64_t id = atomic_fetch_add(&e->next_id, 1) + 1;
@@ -601,10 +622,7 @@ enum status engine_submit(struct engine *e, const struct request_spec *spec, str
     enum status st = mailbox_submit(e->mailbox, r, !spec->wakes_later);
     if (st != ST_OK) {
         request_unref(r);
-        return err_set(err, ST_FULL,
-                       "the queue is full: at most %u sequences may run or wait (max_seqs + "
-                       "queue_max); try again later",
-                       engine_places(e));
+        return refuse_full(e, spec, err);
     }
     atomic_fetch_add(&e->submitted, 1);
     *out = r;
@@ -624,6 +642,7 @@ void engine_cancel_choice(struct engine *e, struct request *r, uint32_t choice,
 }
 
 uint32_t engine_places(const struct engine *e) { return atomic_load(&e->places); }
+uint32_t engine_batch_places(const struct engine *e) { return e->batch_places; }
 
 struct choice *engine_next(struct engine *e, int64_t timeout_us) {
     return mailbox_take_output(e->mailbox, timeout_us);

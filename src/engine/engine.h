@@ -64,6 +64,8 @@ enum status engine_submit(struct engine *e, const struct request_spec *spec, str
 void engine_wake(struct engine *e);
 /* Choices that may run or wait at one time: max_seqs and queue_max, as they are in force. */
 uint32_t engine_places(const struct engine *e);
+/* Choices of batch requests (request_spec.is_batch) that may run or wait besides: 2 * max_seqs. */
+uint32_t engine_batch_places(const struct engine *e);
 void engine_cancel(struct engine *e, struct request *r); /* all choices */
 void engine_cancel_choice(struct engine *e, struct request *r, uint32_t choice,
                           enum finish_reason why); /* FINISH_STOP: a stop string was met */

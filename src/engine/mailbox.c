@@ -13,12 +13,17 @@
 #include "base/check.h"
 #include "base/mem.h"
 
-struct submitted {
-    struct list requests;
-    uint64_t choices; /* of those in the list */
+/* Choices, of batch requests or of all others. */
+struct load {
+    uint64_t choices; /* of requests in the list */
     uint64_t taken;   /* choices that wait in the engine: the last set_live, and taken since */
     uint64_t running; /* those of the last set_live that do not wait */
     uint64_t max;     /* of all three together */
+};
+
+struct submitted {
+    struct list requests;
+    struct load loads[2]; /* [1]: of batch requests */
 };
 
 struct mailbox {
@@ -42,14 +47,15 @@ static void init_cond(pthread_cond_t *cond) {
     pthread_condattr_destroy(&attr);
 }
 
-enum status mailbox_create(struct mailbox **out, uint32_t live_max) {
+enum status mailbox_create(struct mailbox **out, uint32_t live_max, uint32_t batch_max) {
     struct mailbox *m = mem_zalloc(sizeof(*m));
     if (!m) return ST_NOMEM;
     pthread_mutex_init(&m->in_lock, NULL);
     pthread_mutex_init(&m->out_lock, NULL);
     init_cond(&m->in_arrived);
     init_cond(&m->out_arrived);
-    m->submitted.max = live_max;
+    m->submitted.loads[0].max = live_max;
+    m->submitted.loads[1].max = batch_max;
     *out = m;
     return ST_OK;
 }
@@ -100,20 +106,21 @@ void mailbox_destroy(struct mailbox *m) {
 
 void mailbox_set_max(struct mailbox *m, uint32_t live_max) {
     pthread_mutex_lock(&m->in_lock);
-    m->submitted.max = live_max;
+    m->submitted.loads[0].max = live_max;
     pthread_mutex_unlock(&m->in_lock);
 }
 
 enum status mailbox_submit(struct mailbox *m, struct request *r, bool wakes) {
     struct submitted *s = &m->submitted;
     pthread_mutex_lock(&m->in_lock);
-    uint64_t live = s->choices + s->taken + s->running;
-    bool has_room = live == 0 || live + r->n <= s->max;
+    struct load *load = &s->loads[r->is_batch];
+    uint64_t live = load->choices + load->taken + load->running;
+    bool has_room = live == 0 || live + r->n <= load->max;
     if (has_room) {
         request_ref(r);
         list_push_last(&s->requests, &r->in_submitted);
         atomic_fetch_add(&m->in_count, 1);
-        s->choices += r->n;
+        load->choices += r->n;
     }
     pthread_mutex_unlock(&m->in_lock);
     if (has_room && wakes) mailbox_notify(m);
@@ -144,25 +151,27 @@ struct request *mailbox_take_submitted(struct mailbox *m) {
     struct request *r = LIST_ITEM(list_pop_first(&s->requests), struct request, in_submitted);
     if (r) {
         atomic_fetch_sub(&m->in_count, 1);
-        s->choices -= r->n;
-        s->taken += r->n;
+        s->loads[r->is_batch].choices -= r->n;
+        s->loads[r->is_batch].taken += r->n;
     }
     pthread_mutex_unlock(&m->in_lock);
     return r;
 }
 
 /* Only the engine's thread writes these numbers, so it may read them without the lock. */
-void mailbox_set_live(struct mailbox *m, uint32_t waiting, uint32_t running) {
-    if (m->submitted.taken == waiting && m->submitted.running == running) return;
+void mailbox_set_live(struct mailbox *m, bool is_batch, uint32_t waiting, uint32_t running) {
+    struct load *load = &m->submitted.loads[is_batch];
+    if (load->taken == waiting && load->running == running) return;
     pthread_mutex_lock(&m->in_lock);
-    m->submitted.taken = waiting;
-    m->submitted.running = running;
+    load->taken = waiting;
+    load->running = running;
     pthread_mutex_unlock(&m->in_lock);
 }
 
 uint32_t mailbox_waiting(struct mailbox *m) {
     pthread_mutex_lock(&m->in_lock);
-    uint64_t waiting = m->submitted.choices + m->submitted.taken;
+    const struct load *loads = m->submitted.loads;
+    uint64_t waiting = loads[0].choices + loads[0].taken + loads[1].choices + loads[1].taken;
     pthread_mutex_unlock(&m->in_lock);
     return (uint32_t)waiting;
 }

@@ -21,13 +21,15 @@
 
 struct mailbox; /* opaque */
 
-enum status mailbox_create(struct mailbox **out, uint32_t live_max); /* choices */
-/* Another limit, for what is submitted from now on. */
+/* Choices of requests, and of batch requests, which have a limit of their own. */
+enum status mailbox_create(struct mailbox **out, uint32_t live_max, uint32_t batch_max);
+/* Another limit, for what is submitted from now on, without batch requests. */
 void mailbox_set_max(struct mailbox *m, uint32_t live_max);
 void mailbox_destroy(struct mailbox *m); /* NULL is fine; releases what is left inside */
 
-/* Clients. ST_FULL: the request's choices and those that run or wait are together over the limit.
- * The engine gets its own reference. `wakes`: wake the engine now, not by mailbox_notify. */
+/* Clients. ST_FULL: the request's choices and those of its kind that run or wait are together over
+ * the limit. The engine gets its own reference. `wakes`: wake the engine now, not by
+ * mailbox_notify. */
 enum status mailbox_submit(struct mailbox *m, struct request *r, bool wakes);
 void mailbox_notify(struct mailbox *m); /* wake the engine if something was submitted */
 /* Bit i of `choices`: choice i. The first reason given for a choice wins. */
@@ -36,9 +38,9 @@ void mailbox_cancel(struct mailbox *m, struct request *r, uint32_t choices, enum
 /* The engine: the next submitted request, or NULL. Its reference moves to the caller. */
 struct request *mailbox_take_submitted(struct mailbox *m);
 /* After each step: so many of the choices that were taken still wait for a slot in the batch,
- * and so many have one or had one before. */
-void mailbox_set_live(struct mailbox *m, uint32_t waiting, uint32_t running);
-/* Any thread: choices that wait, in the inbox or taken. */
+ * and so many have one or had one before; of batch requests, or of all others. */
+void mailbox_set_live(struct mailbox *m, bool is_batch, uint32_t waiting, uint32_t running);
+/* Any thread: choices that wait, in the inbox or taken; batch requests included. */
 uint32_t mailbox_waiting(struct mailbox *m);
 /* The engine: the next cancelled request, or NULL. Its reference moves to the caller. A request
  * whose choices are cancelled for several reasons is returned once for each reason. */

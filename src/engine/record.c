@@ -263,7 +263,7 @@ void record_seats(struct record_ring *ring, struct record_seat *out) {
 /* ---- names and the trace ---- */
 
 const char *preempt_why_name(enum preempt_why why) {
-    static const char *const names[] = {"memory", "policy", "failed"};
+    static const char *const names[] = {"memory", "policy", "failed", "batch"};
     return names[why];
 }
 

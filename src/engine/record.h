@@ -32,7 +32,8 @@ struct record_row {
     uint32_t first, count; /* its tokens [first, first + count) */
     uint16_t seat;
     uint8_t choice;
-    uint8_t samples; /* 1: a token was sampled */
+    uint8_t samples : 1;  /* 1: a token was sampled */
+    uint8_t is_batch : 1; /* 1: of a batch line */
 };
 
 struct record_arrived {
@@ -40,6 +41,7 @@ struct record_arrived {
     int64_t at_us;
     uint32_t choice, tenant;
     uint32_t prompt_tokens, max_tokens;
+    bool is_batch; /* a batch line */
 };
 
 struct record_ended {
@@ -67,7 +69,8 @@ struct record_head {
     struct record_times times;
     uint32_t tokens, samples; /* planned: those of dropped rows, which are not listed, included */
     uint32_t prompts;         /* rows of more than one token */
-    uint32_t running, waiting, swapped;
+    uint32_t running, waiting, swapped;    /* batch lines included */
+    uint32_t batch_running, batch_waiting; /* of these, the batch lines */
     uint32_t moves_in, moves_out, moves_copy;
     /* Of the first KV group. */
     uint32_t available_blocks; /* free, or cached and not kept by a hint */
@@ -137,7 +140,7 @@ struct record_seat {
 };
 void record_seats(struct record_ring *ring, struct record_seat *out);
 
-const char *preempt_why_name(enum preempt_why why); /* "memory", "policy", "failed" */
+const char *preempt_why_name(enum preempt_why why); /* "memory", "policy", "failed", "batch" */
 const char *wait_why_name(enum wait_why why);       /* "seat", "blocks", "policy", ... */
 
 /* All steps as an array of events, in the format of chrome://tracing and Perfetto. */

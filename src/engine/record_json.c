@@ -14,9 +14,10 @@ void record_put_hello(const struct record_hello *hello, struct buf *out) {
                (long long)hello->epoch_ms, hello->seats, hello->blocks, hello->block_tokens);
     buf_put_text(out,
                  ",\"rows\":[\"seat\",\"request\",\"choice\",\"tenant\",\"first\",\"count\","
-                 "\"cached\",\"sampled\",\"drafts\"]"
+                 "\"cached\",\"sampled\",\"drafts\",\"batch\"]"
                  ",\"waiting\":[\"request\",\"choice\",\"tenant\",\"why\"]"
-                 ",\"arrived\":[\"request\",\"choice\",\"tenant\",\"at_us\",\"prompt\",\"max\"]"
+                 ",\"arrived\":[\"request\",\"choice\",\"tenant\",\"at_us\",\"prompt\",\"max\","
+                 "\"batch\"]"
                  ",\"admitted\":[\"request\",\"choice\",\"tenant\",\"seat\",\"waited_us\","
                  "\"cached\"]"
                  ",\"preempted\":[\"request\",\"choice\",\"why\",\"how\",\"for_request\","
@@ -80,7 +81,9 @@ static void put_rows(struct buf *out, const struct record_lists *l) {
         put_next(out, ',', row->count);
         put_next(out, ',', cached_of(l, row));
         put_next(out, ',', row->samples);
-        buf_put_text(out, ",0]"); /* drafts */
+        buf_put_text(out, ",0"); /* drafts */
+        put_next(out, ',', row->is_batch);
+        buf_put_char(out, ']');
     }
     buf_put_char(out, ']');
 }
@@ -113,6 +116,7 @@ static void put_arrived(struct buf *out, const struct record_lists *l) {
         put_int(out, a->at_us);
         put_next(out, ',', a->prompt_tokens);
         put_next(out, ',', a->max_tokens);
+        put_next(out, ',', a->is_batch);
         buf_put_char(out, ']');
     }
     buf_put_char(out, ']');
@@ -188,6 +192,8 @@ static void put_counts(struct buf *out, const struct record_head *h) {
     put_member(out, ",\"waiting_count\":", h->waiting);
     put_member(out, ",\"running\":", h->running);
     put_member(out, ",\"swapped\":", h->swapped);
+    put_member(out, ",\"batch_running\":", h->batch_running);
+    put_member(out, ",\"batch_waiting\":", h->batch_waiting);
     put_member(out, ",\"moves\":{\"in\":", h->moves_in);
     put_member(out, ",\"out\":", h->moves_out);
     put_member(out, ",\"copy\":", h->moves_copy);

@@ -97,6 +97,8 @@ static void push_happened(struct recorder *r, int64_t now_us) {
     put_head(r, h);
     h->running = r->stats->running;
     h->waiting = r->stats->waiting;
+    h->batch_running = r->stats->batch_running;
+    h->batch_waiting = r->stats->batch_waiting;
     record_end(r->ring, h, &lists);
     r->arrived_count = r->admitted_count = r->ended_count = 0;
     if (!r->open) return;
@@ -112,7 +114,8 @@ void recorder_arrived(struct recorder *r, const struct choice *c) {
                                 .choice = c->index,
                                 .tenant = c->request->tenant,
                                 .prompt_tokens = c->prompt_tokens,
-                                .max_tokens = c->total_max - c->prompt_tokens};
+                                .max_tokens = c->total_max - c->prompt_tokens,
+                                .is_batch = c->request->is_batch};
 }
 
 void recorder_ended(struct recorder *r, const struct choice *c, uint32_t generated, uint32_t seat,
@@ -155,7 +158,8 @@ void recorder_rows(struct recorder *r, const struct sched *s, const struct plan 
                                     .count = row->count,
                                     .seat = (uint16_t)seq->seat,
                                     .choice = (uint8_t)seq->choice,
-                                    .samples = row->samples};
+                                    .samples = row->samples,
+                                    .is_batch = seq->is_batch};
         prompts += row->count > 1;
     }
     r->row_count = (uint32_t)(to - record_rows(h));
@@ -205,6 +209,8 @@ void recorder_step(struct recorder *r, const struct record_times *times, const s
     h->samples = plan->sample_count;
     h->running = plan->running_count;
     h->waiting = plan->waiting_count;
+    h->batch_running = plan->batch_running_count;
+    h->batch_waiting = plan->batch_waiting_count;
     put_moves(h, &plan->moves);
     r->open = NULL;
     if (!has_lists(r, plan)) {

@@ -157,6 +157,7 @@ static enum status fill_request(struct request *r, const struct request_spec *sp
                                 struct err *err) {
     r->tenant = spec->tenant;
     r->has_share = spec->has_share;
+    r->is_batch = spec->is_batch;
     r->urgency = spec->urgency;
     if (r->urgency.expires_us > 0) r->urgency.expires_us += now_us;
     r->ignore_end = spec->ignore_end;

@@ -50,6 +50,7 @@ struct request_spec {
                          log-probabilities or a logits tap */
     uint32_t tenant;
     bool has_share;         /* there are other tenants: this one must not take everything */
+    bool is_batch;          /* a line of a batch job: it gets what other requests leave */
     struct str cache_salt;  /* its requests share prefixes only with those of the same salt */
     struct urgency urgency; /* expires_us relative to now; 0: never */
     bool wakes_later;       /* others follow at once, then engine_wake: one wake-up for all */
@@ -95,7 +96,7 @@ struct request {
     uint64_t id;
     uint32_t n;
     uint32_t tenant;
-    bool has_share;
+    bool has_share, is_batch;
     struct kv_salt salt; /* engine_submit sets it */
     struct urgency urgency;
     bool ignore_end;

@@ -4,8 +4,8 @@
  * freed with the exchange, so a long stream allocates only during its first flushes.
  *
  * Entry points: exchange_*, bodies_* for protocols (net/http_int.h); http_find, http_head,
- * http_body, http_drop_body, http_set_body_max, http_set_owner, http_set_user, http_user,
- * http_document_*, http_reply, http_stream_*, http_backlog.
+ * http_body, http_drop_body, http_take_body, http_set_body_max, http_set_owner, http_set_user,
+ * http_user, http_document_*, http_reply, http_stream_*, http_backlog.
  */
 #include <string.h>
 
@@ -147,12 +147,13 @@ void exchange_head_done(struct http_exchange *x) {
 
 /* ---- bodies ---- */
 
-uint32_t bodies_charge(struct conn *c, struct account *owner, size_t bytes) {
+/* `least`: what an owner or a peer may hold in any case. */
+static uint32_t charge(struct conn *c, struct account *owner, size_t bytes, uint64_t least) {
     struct http_server *s = c->server;
     struct account *holder = holder_of(c, owner);
     const struct http_limits *l = &s->limits;
     const uint64_t part = l->bodies_bytes / l->share;
-    const uint64_t share = part < l->body_bytes ? l->body_bytes : part;
+    const uint64_t share = part < least ? least : part;
     uint32_t status = 0;
     if (holder && holder->bodies_bytes + bytes > share) status = 429;
     if (s->bodies_bytes + bytes > l->bodies_bytes) status = 503;
@@ -163,6 +164,10 @@ uint32_t bodies_charge(struct conn *c, struct account *owner, size_t bytes) {
     s->bodies_bytes += bytes;
     if (holder) holder->bodies_bytes += bytes;
     return 0;
+}
+
+uint32_t bodies_charge(struct conn *c, struct account *owner, size_t bytes) {
+    return charge(c, owner, bytes, c->server->limits.body_bytes);
 }
 
 void bodies_release(struct conn *c, struct account *owner, size_t bytes) {
@@ -205,7 +210,9 @@ uint32_t exchange_admit(struct http_exchange *x) {
 
 uint32_t exchange_body_add(struct http_exchange *x, struct str bytes) {
     if (bytes.len > x->body_max || x->body.len > x->body_max - bytes.len) return 413;
-    const uint32_t status = bodies_charge(x->conn, x->owner, bytes.len);
+    const uint64_t usual = x->conn->server->limits.body_bytes;
+    const uint64_t least = x->body_max > usual ? x->body_max : usual;
+    const uint32_t status = charge(x->conn, x->owner, bytes.len, least);
     if (status) return status;
     buf_put_str(&x->body, bytes);
     if (buf_status(&x->body) == ST_OK) return 0;
@@ -268,8 +275,17 @@ struct str http_body(const struct http_exchange *x) {
 void http_set_body_max(struct http_exchange *x, uint64_t bytes) { x->body_max = bytes; }
 
 void http_drop_body(struct http_exchange *x) {
-    bodies_release(x->conn, x->owner, x->body.len);
+    bodies_release(x->conn, x->owner, x->body.len + x->body_taken);
+    x->body_taken = 0;
     buf_deinit(&x->body);
+}
+
+char *http_take_body(struct http_exchange *x, size_t *len) {
+    const size_t bytes = x->body.len;
+    *len = 0;
+    if (bytes == 0) return NULL;
+    x->body_taken += bytes;
+    return buf_take(&x->body, len);
 }
 
 /* Without memory for an account the peer's share applies. */

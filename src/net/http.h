@@ -131,6 +131,9 @@ struct str http_body(const struct http_exchange *x);             /* complete fro
 void http_set_body_max(struct http_exchange *x, uint64_t bytes); /* in on_head */
 /* The body is not needed any more: its memory is freed, http_body is empty from here on. */
 void http_drop_body(struct http_exchange *x);
+/* The same, but the bytes are the caller's from here on (mem_free); NULL: there is no body. They
+ * count against their owner's share until the exchange ends. */
+char *http_take_body(struct http_exchange *x, size_t *len);
 /* In on_head: who the request belongs to, such as the tenant of its key. Its bytes count against
  * that owner's share from here on, not against the share of the client's address. */
 void http_set_owner(struct http_exchange *x, uint32_t owner);

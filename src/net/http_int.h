@@ -36,6 +36,7 @@ struct http_exchange {
     uint32_t head_charged; /* bytes that exchange_admit has counted */
     struct buf body;
     uint64_t body_max;
+    uint64_t body_taken;            /* bytes that http_take_body has given away */
     struct http_document *document; /* the body of the response; borrowed within http_reply */
     struct buf out;                 /* put and not yet flushed */
     size_t out_head;                /* http1: length of the response head at the start of `out` */

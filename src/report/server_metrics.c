@@ -19,10 +19,11 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "engine/engine.h"
+#include "jobs/store.h"
 #include "metrics/metrics.h"
 #include "net/http.h"
 
-enum { ROUTES_MAX = 64, STATUSES_MAX = 24, LABELS_BYTES_MAX = 4096, BOUNDS_MAX = 40 };
+enum { ROUTES_MAX = 128, STATUSES_MAX = 24, LABELS_BYTES_MAX = 4096, BOUNDS_MAX = 40 };
 
 struct row {
     const char *name, *help;
@@ -179,6 +180,13 @@ enum {
     S_WORK_ITEMS,
     S_WORK_BYTES,
     S_MEMORY_MAX,
+    S_STORE_BYTES,
+    S_STORE_BYTES_MAX,
+    S_STORE_FAILING,
+    S_STORE_COMMIT,
+    S_BATCHES_OPEN,
+    S_LINES_WAITING,
+    S_LINES_RUNNING,
     S_RESIDENT,
     S_FDS,
     S_FDS_MAX,
@@ -201,6 +209,15 @@ static const struct row server_gauges[SERVER_GAUGES] = {
     [S_WORK_BYTES] = {"jitney:work_bytes", "Memory of those requests."},
     [S_MEMORY_MAX] = {"jitney:memory_max_bytes",
                       "Memory that requests and responses may take (--memory-max)."},
+    [S_STORE_BYTES] = {"jitney:store_bytes", "Size of the database in --data-dir and its log."},
+    [S_STORE_BYTES_MAX] = {"jitney:store_max_bytes", "Limit of it (--data-max)."},
+    [S_STORE_FAILING] = {"jitney:store_failing",
+                         "1: the last write to --data-dir failed (disk full, read-only, gone)."},
+    [S_STORE_COMMIT] = {"jitney:store_commit_seconds", "How long the last commit took."},
+    [S_BATCHES_OPEN] = {"jitney:batches_open", "Batches that have not ended."},
+    [S_LINES_WAITING] = {"jitney:batch_lines_waiting",
+                         "Lines of these batches that wait to be run."},
+    [S_LINES_RUNNING] = {"jitney:batch_lines_running", "Lines of batches under way."},
     [S_RESIDENT] = {"process_resident_memory_bytes", "Resident memory size in bytes."},
     [S_FDS] = {"process_open_fds", "Number of open file descriptors."},
     [S_FDS_MAX] = {"process_max_fds", "Maximum number of open file descriptors."},
@@ -223,6 +240,12 @@ enum {
     S_SPANS_LOST,
     S_ANSWERS_REFUSED,
     S_WORK_REFUSED,
+    S_STORE_COMMITS,
+    S_STORE_OPERATIONS,
+    S_STORE_FAILED,
+    S_LINES_COMPLETED,
+    S_LINES_FAILED,
+    S_LINES_REPEATED,
     S_CPU,
     SERVER_COUNTERS
 };
@@ -251,6 +274,16 @@ static const struct row server_counters[SERVER_COUNTERS] = {
                            "Requests refused because answers had no memory left."},
     [S_WORK_REFUSED] = {"jitney:work_refused_total",
                         "Requests refused because too many were being prepared."},
+    [S_STORE_COMMITS] = {"jitney:store_commits_total", "Commits of the store."},
+    [S_STORE_OPERATIONS] = {"jitney:store_operations_total", "Operations of the store."},
+    [S_STORE_FAILED] = {"jitney:store_failed_operations_total",
+                        "Operations of the store that failed."},
+    [S_LINES_COMPLETED] = {"jitney:batch_lines_completed_total",
+                           "Lines of batches that were answered."},
+    [S_LINES_FAILED] = {"jitney:batch_lines_failed_total",
+                        "Lines of batches whose result is an error."},
+    [S_LINES_REPEATED] = {"jitney:batch_lines_repeated_total",
+                          "How often a line was run again after an error that may pass."},
     [S_CPU] = {"process_cpu_seconds_total", "User and system CPU time in seconds."},
 };
 
@@ -452,26 +485,30 @@ static void observe_span(struct histogram *h, int64_t from_us, int64_t to_us) {
     if (from_us > 0 && to_us >= from_us) histogram_observe(h, seconds(to_us - from_us), 1);
 }
 
-void server_metrics_generation(struct server_metrics *m, const struct metrics_generation *r) {
-    struct model *row = model_at(m, r->model);
-    if (!row) return;
-    struct histogram **h = row->histograms;
-    counter_add(row->ends[end_of(r->finish)], 1);
-    counter_add(row->counters[M_PROMPT_TOKENS], r->prompt_tokens);
+static void observe_times(struct histogram *const *h, const struct metrics_generation *r) {
     observe_span(h[M_TTFT], r->arrived_us, r->first_token_us);
     observe_span(h[M_E2E], r->arrived_us, r->finished_us);
     observe_span(h[M_QUEUE_TIME], r->arrived_us, r->started_us);
     observe_span(h[M_PREFILL_TIME], r->started_us, r->first_token_us);
     observe_span(h[M_DECODE_TIME], r->first_token_us, r->finished_us);
     observe_span(h[M_INFERENCE_TIME], r->started_us, r->finished_us);
+    double gaps = (double)r->completion_tokens / (r->choices ? r->choices : 1) - 1;
+    if (gaps > 0 && r->first_token_us > 0 && r->finished_us >= r->first_token_us)
+        histogram_observe(h[M_TPOT], seconds(r->finished_us - r->first_token_us) / gaps, 1);
+}
+
+void server_metrics_generation(struct server_metrics *m, const struct metrics_generation *r) {
+    struct model *row = model_at(m, r->model);
+    if (!row) return;
+    struct histogram **h = row->histograms;
+    counter_add(row->ends[end_of(r->finish)], 1);
+    counter_add(row->counters[M_PROMPT_TOKENS], r->prompt_tokens);
+    if (!r->is_batch) observe_times(h, r);
     histogram_observe(h[M_REQUEST_PROMPT], r->prompt_tokens, 1);
     histogram_observe(h[M_REQUEST_GENERATION], r->completion_tokens, 1);
     histogram_observe(h[M_REQUEST_LONGEST], r->longest_tokens, 1);
     if (r->max_tokens) histogram_observe(h[M_REQUEST_MAX_TOKENS], r->max_tokens, 1);
     histogram_observe(h[M_REQUEST_N], r->n ? r->n : 1, 1);
-    double gaps = (double)r->completion_tokens / (r->choices ? r->choices : 1) - 1;
-    if (gaps > 0 && r->first_token_us > 0 && r->finished_us >= r->first_token_us)
-        histogram_observe(h[M_TPOT], seconds(r->finished_us - r->first_token_us) / gaps, 1);
 }
 
 void server_metrics_embedding(struct server_metrics *m, const struct metrics_generation *r) {
@@ -595,6 +632,23 @@ static void pull_http(struct server_metrics *m, const struct http_stats *s) {
     counter_set(m->counters[S_WRITES], (double)s->writes);
 }
 
+static void pull_durable(struct server_metrics *m, const struct metrics_durable *d) {
+    if (!d->store) return;
+    gauge_set(m->gauges[S_STORE_BYTES], (double)d->store->bytes);
+    gauge_set(m->gauges[S_STORE_BYTES_MAX], (double)d->store->bytes_max);
+    gauge_set(m->gauges[S_STORE_FAILING], d->store->is_failing);
+    gauge_set(m->gauges[S_STORE_COMMIT], seconds(d->store->commit_us_last));
+    gauge_set(m->gauges[S_BATCHES_OPEN], (double)d->batches_open);
+    gauge_set(m->gauges[S_LINES_WAITING], (double)d->lines_waiting);
+    gauge_set(m->gauges[S_LINES_RUNNING], (double)d->lines_running);
+    counter_set(m->counters[S_STORE_COMMITS], (double)d->store->commits);
+    counter_set(m->counters[S_STORE_OPERATIONS], (double)d->store->operations);
+    counter_set(m->counters[S_STORE_FAILED], (double)d->store->failed);
+    counter_set(m->counters[S_LINES_COMPLETED], (double)d->lines_completed);
+    counter_set(m->counters[S_LINES_FAILED], (double)d->lines_failed);
+    counter_set(m->counters[S_LINES_REPEATED], (double)d->lines_repeated);
+}
+
 /* The second number of /proc/self/statm, in pages; 0 if it cannot be read. */
 static double resident_bytes(void) {
     struct buf text;
@@ -645,6 +699,7 @@ void server_metrics_print(struct server_metrics *m, const struct metrics_pull *p
     for (uint32_t i = 0; i < m->model_count; i++)
         if (pull->engines[i]) pull_engine(&m->models[i], pull->engines[i]);
     if (pull->http) pull_http(m, pull->http);
+    pull_durable(m, &pull->durable);
     gauge_set(m->gauges[S_ANSWERS], (double)pull->answers);
     gauge_set(m->gauges[S_KEPT_ANSWERS], (double)pull->kept_answers);
     gauge_set(m->gauges[S_KEPT_BYTES], (double)pull->kept_bytes);

@@ -16,6 +16,7 @@
 #ifndef REPORT_SERVER_METRICS_H
 #define REPORT_SERVER_METRICS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -25,6 +26,7 @@ struct buf;
 struct engine_stats;
 struct http_stats;
 struct server_metrics; /* opaque */
+struct store_stats;
 
 enum { METRICS_MODELS_MAX = 64 };
 
@@ -56,6 +58,7 @@ struct metrics_generation {
     uint32_t choices;        /* n for each of its prompts */
     uint32_t longest_tokens; /* of its longest choice */
     int64_t arrived_us, started_us, first_token_us, finished_us;
+    bool is_batch; /* a line of a batch: its times tell nothing of what clients wait for */
 };
 void server_metrics_generation(struct server_metrics *m, const struct metrics_generation *r);
 /* A request for embeddings that has ended: `prompt_tokens` were computed. Of the other fields
@@ -69,6 +72,13 @@ void server_metrics_verified(struct server_metrics *m, uint32_t model);
 void server_metrics_response(struct server_metrics *m, const char *route, uint32_t status,
                              double took_s);
 
+/* Durable work; `store` NULL: there is none. */
+struct metrics_durable {
+    const struct store_stats *store;
+    uint64_t batches_open, lines_waiting, lines_running;
+    uint64_t lines_completed, lines_failed, lines_repeated; /* since the start */
+};
+
 /* Figures that are counted elsewhere. engines[i]: of the model with index i; NULL: it has none. */
 struct metrics_pull {
     const struct engine_stats *engines[METRICS_MODELS_MAX + 1]; /* the last: unused index */
@@ -81,6 +91,7 @@ struct metrics_pull {
     uint64_t embeddings_bytes;
     uint64_t memory_max; /* --memory-max */
     uint64_t lost_log_lines, lost_spans;
+    struct metrics_durable durable;
 };
 /* About 20 KiB for each model. */
 void server_metrics_print(struct server_metrics *m, const struct metrics_pull *pull,

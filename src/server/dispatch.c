@@ -103,7 +103,8 @@ static void accept_head(struct http_request *req) {
                                   routes_access(req->route, req->head->method), &req->grant, &e);
     bool is_known = req->route || req->allowed_methods != 0;
     bool has_owner = req->grant.key && req->grant.key != keys_anyone(req->server->keys);
-    http_set_body_max(req->x, routes_body_bytes(req->route, req->server->settings.body_max));
+    http_set_body_max(req->x, routes_body_bytes(req->route, req->server->settings.body_max,
+                                                req->server->memory.file_max));
     if (st == ST_OK && has_owner) http_set_owner(req->x, req->grant.key->tenant);
     if (st == ST_OK && req->route && req->route->class == ROUTE_WORK)
         st = server_check_draining(req->server, &e);

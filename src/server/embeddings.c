@@ -17,6 +17,7 @@
 #include "server/accounts.h"
 #include "server/handlers.h"
 #include "server/http_request.h"
+#include "server/local_request.h"
 #include "server/registry.h"
 #include "server/shortage.h"
 #include "server/task_int.h"
@@ -45,6 +46,7 @@ struct embedding {
     const float **vectors;
     uint32_t left; /* jobs that the embedder has */
     bool was_submitted;
+    bool is_batch;      /* a line of a batch: without limits and deadline */
     uint64_t reserved;  /* tokens of its key's limit */
     int64_t expires_us; /* 0: never */
     embed_read_fn *read;
@@ -122,7 +124,8 @@ static void finish(struct embedding *t) {
     struct task *task = &t->base;
     const uint64_t tokens = computed_tokens(t);
     const int64_t now_us = clock_now(&clock_real);
-    keys_end(t->server->keys, task->key, t->reserved, tokens, now_us);
+    if (!t->is_batch) keys_end(t->server->keys, task->key, t->reserved, tokens, now_us);
+    if (t->is_batch && task->http) local_request_count(task->http, tokens, 0, 0);
     if (t->was_submitted) count(t, tokens, now_us);
     if (task->http && task->status == ST_OK) {
         uint64_t floats = (uint64_t)t->prompts.count * embedder_dims(t->model->embedder);
@@ -260,6 +263,7 @@ static void submit(struct embedding *t) {
 
 static enum status reserve_tokens(struct embedding *t) {
     struct key_claim claim = {.prompt_tokens = tokens_of(t)};
+    if (t->is_batch) return ST_OK;
     TRY(access_reserve(t->server->keys, t->base.key, &claim, clock_now(&clock_real),
                        &t->base.error));
     t->reserved = claim.reserved;
@@ -291,6 +295,7 @@ static enum status read_deadline(const struct http_request *req, struct embeddin
 static enum status check(struct http_request *req, struct embedding *t, struct api_error *e) {
     TRY(registry_find_embedder(req->server->registry, t->request.text.model, &t->model, e));
     TRY(embed_request_check(&t->request, embedder_dims(t->model->embedder), e));
+    if (t->is_batch) return ST_OK;
     TRY(read_deadline(req, t, e));
     return access_begin(req->server->keys, req->grant.key, req->arrived_us, e);
 }
@@ -323,6 +328,7 @@ static void run(struct http_request *req, embed_read_fn *read, embed_put_fn *put
     struct embedding *t = task_create(req, sizeof(*t), read_body, on_body_read);
     if (!t) return;
     t->server = req->server;
+    t->is_batch = req->is_local;
     t->server->embeds++;
     t->read = read;
     t->put = put;

@@ -1,5 +1,6 @@
 /* server/generation.c - see server/generation.h: create, destroy, and the end. */
 #include "server/generation.h"
+#include "server/generations.h"
 
 #include <string.h>
 
@@ -81,7 +82,7 @@ static enum status fill_generation(struct generation *gen, const struct generati
     a->tokenizer = spec->model->tokenizer;
     a->model = str_of(spec->model->name);
     a->fingerprint = str_of(spec->model->fingerprint);
-    a->created_s = clock_wall_s();
+    a->created_s = spec->created_s ? spec->created_s : clock_wall_s();
     a->arrived_us = spec->arrived_us;
     return ST_OK;
 }
@@ -140,6 +141,8 @@ enum status generation_create(struct generations *all, const struct generation_s
                                .model = spec->model,
                                .key = spec->key,
                                .route = spec->route,
+                               .is_batch = spec->is_batch,
+                               .is_unlimited = spec->is_batch,
                                .request = *spec->request};
     api_request_init(spec->request, gen->request.codec);
     enum status st = fill_generation(gen, spec);
@@ -228,6 +231,13 @@ static struct generation *first_live(struct list_link *link) {
     return NULL;
 }
 
+void generations_each_live(const struct generations *all,
+                           void (*each)(void *ctx, const struct generation *gen), void *ctx) {
+    for (struct generation *gen = first_live(all->items.first); gen;
+         gen = first_live(gen->in_all.next))
+        each(ctx, gen);
+}
+
 /* Failing one may free it and others that are only kept, never another that is under way. */
 void generations_fail(struct generations *all, const struct api_error *e) {
     for (struct generation *gen = first_live(all->items.first), *next; gen; gen = next) {
@@ -267,4 +277,11 @@ void generations_verify(const struct generations *all) {
     CHECK(live == all->live);
     CHECK(bytes == all->keep.used);
     CHECK(charged == all->answers.used);
+}
+
+bool generation_is_left_open(const struct generation *gen) {
+    const struct api_error *e = &gen->answer.failure;
+    struct str code = str_of(e->code ? e->code : "");
+    return gen->is_durable && e->status != 0 &&
+           (str_is(code, "shutting_down") || str_is(code, "engine_lost"));
 }

@@ -9,11 +9,6 @@
  * A generation that loses its last sink is cancelled, unless it `survives`. One that has ended and
  * `is_findable` is kept for keep_ms.
  *
- * Memory is counted for each tenant and in total (base/share.h): answers_bytes for all generations,
- * of that keep_bytes for those that are kept. A tenant at its limit loses its own oldest kept
- * answers, never those of others; if it has none, its new request is refused, or the generation
- * whose log grows fails.
- *
  * Lifetime: generation_create, generation_start; it ends and is freed by itself.
  * Thread: the I/O thread; the prompt is rendered and tokenised in libuv's pool.
  */
@@ -33,20 +28,14 @@
 
 struct account;
 struct answer_grammar;
-struct accounts;
 struct encoder;
 struct key;
-struct keys;
 struct generation_choice;
 struct generation_part;
-struct generations; /* opaque: all of them */
+struct generations; /* all of them: server/generations.h */
 struct served_model;
 struct sink;
 struct smoother;
-struct server_metrics;
-struct uv_async_s;
-struct uv_loop_s;
-struct work_queue;
 
 enum generation_stage { GENERATION_NEW, GENERATION_PREPARING, GENERATION_RUNNING, GENERATION_DONE };
 const char *
@@ -65,6 +54,11 @@ struct generation {
     struct answer answer;
     bool survives;      /* without a client */
     bool is_findable;   /* its events are kept for a while after the end */
+    bool is_deleted;    /* by its client: no path finds it any more, also while it still ends */
+    bool is_durable;    /* stored before it is acknowledged (server/stored_answer.h) */
+    bool is_recovered;  /* it was stored before this process began */
+    bool is_batch;      /* a line of a batch: runs with what others leave over */
+    bool is_unlimited;  /* no limit of its key and of the queue applies to it */
     int64_t timeout_us; /* 0: no limit */
     struct trace_id trace;
     struct encoder *poll; /* of the last poll (server/sink_poll.c); owned */
@@ -77,6 +71,7 @@ struct generation {
     struct generation_choice *choices; /* [answer.choice_count], owned */
     uint32_t part_count;
     uint32_t open_choices;     /* that the engine has not ended */
+    uint32_t turn;             /* the choice that gives the next event, where they take turns */
     uint32_t counted;          /* of the model's live_choices */
     uint32_t answer_max;       /* tokens of a choice that its key's limit allows */
     uint64_t reserved;         /* tokens of its key's limit */
@@ -84,9 +79,11 @@ struct generation {
     struct list sinks;
     struct generation_work *work; /* in the pool; NULL: no work */
     bool has_started, has_ended, is_busy, is_kept;
+    bool has_reserved;       /* tokens of its key's limit, if that has one */
     bool is_abandoned;       /* its last client has gone away */
     int64_t started_us;      /* its first choice entered the batch; set when that has ended */
     uint64_t engine_bytes;   /* memory of the engine's requests */
+    uint64_t stored_bytes;   /* of the events that are collected for the store */
     uint64_t log_charged_at; /* bytes of the log from which on it is charged again */
     uint64_t charged_bytes;  /* to its tenant: what it holds, about */
     uint64_t kept_bytes;     /* of charged_bytes, if it is kept */
@@ -94,39 +91,6 @@ struct generation {
     struct list_link in_all, in_kept, in_own_kept, in_smoothing, in_dirty;
     struct generation *by_id, *by_request, *by_request_prev; /* in the tables */
 };
-
-struct generations_options {
-    struct uv_loop_s *loop;
-    int64_t keep_ms;
-    uint64_t keep_bytes;    /* of answers_bytes */
-    uint64_t answers_bytes; /* of all generations; 0: 1 GiB */
-    bool is_single;         /* there is one tenant only */
-    uint64_t log_bytes;     /* of one answer's events; 0: 64 MiB */
-    struct accounts *accounts;
-    struct work_queue *work;        /* prompts are rendered and tokenised in libuv's pool */
-    struct server_metrics *metrics; /* counts tokens; may be NULL */
-    struct keys *keys;              /* limits the tokens of a key; NULL: no limits */
-    /* Once for each generation that was started, when it has ended. */
-    void (*on_ended)(void *ctx, struct generation *gen);
-    void *ctx;
-};
-
-enum status generations_create(const struct generations_options *options, struct generations **out,
-                               struct err *err);
-/* Free the kept ones and close the timers; every generation has ended. */
-void generations_close(struct generations *all);
-void generations_destroy(struct generations *all); /* after the loop has run dry; NULL is fine */
-void generations_set_keep(struct generations *all, int64_t keep_ms, uint64_t keep_bytes);
-void generations_set_memory(struct generations *all, uint64_t answers_bytes, bool is_single);
-
-struct generations_stats {
-    uint32_t live, kept;
-    uint64_t kept_bytes;
-    uint64_t bytes, bytes_max; /* of all generations */
-    uint64_t refused;          /* since the start, for want of memory */
-};
-struct generations_stats generations_stats(const struct generations *all);
-void generations_verify(const struct generations *all); /* CHECK every invariant; slow */
 
 /* `request` is moved out of: it is empty afterwards, also on failure. */
 struct generation_spec {
@@ -137,6 +101,10 @@ struct generation_spec {
     struct str request_id; /* x-request-id */
     struct api_request *request;
     int64_t arrived_us;
+    int64_t created_s;      /* wall time; 0: now */
+    bool is_batch;          /* a line of a batch */
+    bool has_earlier;       /* the answer that it continues is part of its input */
+    struct str body, items; /* of a durable one: its body, its own input as items; copied */
 };
 /* ST_FULL: its tenant has used up its share of the memory for answers. ST_UNAVAILABLE: all tenants
  * together have used it up. ST_BAD: it is larger than its tenant's share can be. ST_NOMEM. `e` has
@@ -153,23 +121,25 @@ void generation_remove_sink(struct generation *gen, struct sink *s);
 /* Prepare the prompt and submit it to the engine; `s` receives the answer. NULL: it is cancelled at
  * once. The generation may be freed. */
 void generation_start(struct generation *gen, struct sink *s);
+/* Before generation_start: `s` receives the answer, too. */
+void generation_add_sink(struct generation *gen, struct sink *s);
+/* The answer to on_prepared: it is stored and goes on, or fails with `e`. It may be freed. */
+void generation_stored(struct generation *gen, enum status st, struct api_error *e);
 /* Call a sink again that had to wait. The generation may be freed. */
 void generation_resume_sink(struct generation *gen, struct sink *s);
 
 /* End it with an error, which its sinks deliver. The generation may be freed. */
 void generation_fail(struct generation *gen, const struct api_error *e);
 
+/* It is durable and failed only because the server ends: the next process generates it again. */
+bool generation_is_left_open(const struct generation *gen);
+
 /* Its answer is done: do not keep it any longer. The generation may be freed. */
 void generation_forget(struct generation *gen);
 
-/* By the answer's id, with or without its codec's prefix, or by x-request-id. NULL: `key` has
- * started no such generation. */
-struct generation *generation_find(const struct generations *all, const struct key *key,
-                                   struct str id);
-/* End every generation that is not done. */
-void generations_fail(struct generations *all, const struct api_error *e);
-
-/* A model's engine has tokens: take them and deliver them. `data` of the handle is the model. */
-void generations_on_output(struct uv_async_s *handle);
+/* A client may see it: it runs or is kept, and was not deleted. */
+static inline bool generation_is_visible(const struct generation *gen) {
+    return !gen->is_deleted && (gen->is_findable || !gen->has_ended);
+}
 
 #endif

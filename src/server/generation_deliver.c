@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "report/server_metrics.h"
+#include "server/generations.h"
 #include "server/registry.h"
 #include "server/generation_int.h"
 #include "server/sink.h"
@@ -126,11 +127,15 @@ static void fail_choice(struct generation *gen, const struct request *q,
     generation_fail(gen, &e);
 }
 
+static bool is_empty(const struct generation *gen) {
+    return gen->request.has_max_tokens && gen->request.max_tokens == 0;
+}
+
 static void push_tokens(struct generation *gen, uint32_t i, const struct choice *c, uint32_t end) {
     struct generation_choice *mine = &gen->choices[i];
     struct event_log *log = log_of(gen);
     bool met = false;
-    if (gen->request.has_max_tokens && gen->request.max_tokens == 0) return;
+    if (is_empty(gen)) return;
     for (uint32_t at = c->prompt_tokens + mine->taken; at < end && !met; at++) {
         mine->taken++;
         gen->answer.choices[i].answer_tokens = mine->taken;
@@ -152,7 +157,7 @@ static void count_tokens(struct generation *gen, uint32_t i, uint32_t before, in
     if (mine->taken == before) return;
     /* Read again: `now_us` may be older than the token, which the engine posted meanwhile. */
     if (gen->answer.first_token_us == 0) gen->answer.first_token_us = clock_now(&clock_real);
-    int64_t gap_us = mine->last_us ? now_us - mine->last_us : -1;
+    int64_t gap_us = mine->last_us && !gen->is_batch ? now_us - mine->last_us : -1;
     mine->last_us = now_us;
     if (metrics)
         server_metrics_tokens(metrics, gen->model->metrics_idx, mine->taken - before, gap_us);
@@ -160,22 +165,55 @@ static void count_tokens(struct generation *gen, uint32_t i, uint32_t before, in
 
 static bool is_natural(enum finish_reason f) { return f == FINISH_STOP || f == FINISH_LENGTH; }
 
+/* Event numbers of a durable answer must not depend on when tokens arrive: its choices take turns,
+ * one token each. */
+static bool takes_turns(const struct generation *gen) {
+    return gen->is_durable && gen->answer.choice_count > 1;
+}
+
+/* The token or the end of the choice whose turn it is. False: it has not been generated. */
+static bool take_turn(struct generation *gen, uint32_t i, int64_t now_us) {
+    struct generation_choice *mine = &gen->choices[i];
+    const struct choice *c = &gen->parts[i / gen->request.n].request->choices[i % gen->request.n];
+    uint32_t ready, before = mine->taken;
+    enum finish_reason finish = choice_poll(c, &ready);
+    uint32_t at = c->prompt_tokens + mine->taken;
+    if (at < ready && !is_empty(gen)) {
+        push_tokens(gen, i, c, at + 1);
+        count_tokens(gen, i, before, now_us);
+        return true;
+    }
+    if (!is_natural(finish)) return false;
+    finish_choice(gen, i, is_empty(gen) ? FINISH_LENGTH : finish);
+    return true;
+}
+
+static void push_in_turn(struct generation *gen, int64_t now_us) {
+    for (uint32_t closed = 0; closed < gen->answer.choice_count && gen->answer.failure.status == 0;
+         gen->turn = (gen->turn + 1) % gen->answer.choice_count) {
+        bool is_closed = gen->choices[gen->turn].is_closed;
+        if (!is_closed && !take_turn(gen, gen->turn, now_us)) return;
+        closed = is_closed ? closed + 1 : 0;
+    }
+}
+
 static void end_choice(struct generation *gen, uint32_t i, const struct choice *c,
                        enum finish_reason finish) {
     struct generation_choice *mine = &gen->choices[i];
     mine->is_finished = true;
     gen->open_choices--;
-    gen->counted--;
-    gen->model->live_choices--;
+    if (gen->counted > 0) {
+        gen->counted--;
+        gen->model->live_choices--;
+    }
     if (c->index == 0) gen->answer.cached_tokens += c->cached_tokens;
     bool is_earlier = gen->started_us == 0 || c->admitted_us < gen->started_us;
     if (c->admitted_us > 0 && is_earlier) gen->started_us = c->admitted_us;
     if (mine->is_closed) return;
-    bool is_empty = gen->request.has_max_tokens && gen->request.max_tokens == 0;
-    if (is_natural(finish))
-        finish_choice(gen, i, is_empty ? FINISH_LENGTH : finish);
-    else
+    if (!is_natural(finish))
         fail_choice(gen, c->request, finish);
+    else if (!takes_turns(gen))
+        finish_choice(gen, i, is_empty(gen) ? FINISH_LENGTH : finish);
 }
 
 /* False: it had ended before. The engine may post a choice once more after its end was taken; its
@@ -188,9 +226,13 @@ static bool take_choice(struct generation_part *part, struct choice *c, int64_t 
     enum finish_reason finish = choice_poll(c, &ready);
     uint32_t before = mine->taken;
     gen->is_busy = true;
-    if (!mine->is_closed) push_tokens(gen, i, c, ready);
+    if (takes_turns(gen)) {
+        push_in_turn(gen, now_us);
+    } else {
+        if (!mine->is_closed) push_tokens(gen, i, c, ready);
+        count_tokens(gen, i, before, now_us);
+    }
     if (!mine->is_closed) charge_log(gen);
-    count_tokens(gen, i, before, now_us);
     if (finish != FINISH_NONE) end_choice(gen, i, c, finish);
     gen->is_busy = false;
     return true;

@@ -13,6 +13,7 @@
 
 #include "base/share.h"
 #include "server/generation.h"
+#include "server/generations.h"
 
 enum { GENERATION_BUCKETS = 8192 };
 enum { GRAMMAR_RETRY_MS = 1000 }; /* after a refusal for the memory of grammars */

@@ -5,8 +5,10 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "access/keys.h"
 #include "server/accounts.h"
 #include "server/generation_int.h"
+#include "server/generations.h"
 #include "server/shortage.h"
 
 static uint32_t bucket_of(struct str id) {
@@ -41,11 +43,17 @@ static struct generation *find_id(const struct generations *all, struct str id) 
     return gen;
 }
 
+/* Stored work belongs to the owner of its key, which may have several keys, and others later. */
+static bool is_own(const struct generation *gen, const struct key *key) {
+    if (gen->key == key) return true;
+    return gen->is_durable && key && gen->key && str_is(str_of(gen->key->owner), key->owner);
+}
+
 /* If an x-request-id was used twice, the later one is found; never one of another key. */
 static struct generation *find_request(const struct generations *all, const struct key *key,
                                        struct str id) {
     struct generation *gen = all->by_request[bucket_of(id)];
-    while (gen && (gen->key != key || !str_is(id, gen->request_id))) gen = gen->by_request;
+    while (gen && (!is_own(gen, key) || !str_is(id, gen->request_id))) gen = gen->by_request;
     return gen;
 }
 
@@ -64,7 +72,7 @@ static struct generation *find_any(const struct generations *all, const struct k
 struct generation *generation_find(const struct generations *all, const struct key *key,
                                    struct str id) {
     struct generation *gen = find_any(all, key, id);
-    return gen && gen->key == key ? gen : NULL;
+    return gen && is_own(gen, key) ? gen : NULL;
 }
 
 /* ---- kept ---- */
@@ -75,7 +83,7 @@ static const uint64_t WEIGHT_REST_BYTES = 4096;
 
 static uint64_t bytes_of(const struct generation *gen) {
     return sizeof(*gen) + WEIGHT_REST_BYTES + api_request_bytes(&gen->request) + gen->engine_bytes +
-           event_log_bytes(gen->answer.log);
+           gen->stored_bytes + event_log_bytes(gen->answer.log);
 }
 
 void generation_unkeep(struct generation *gen) {

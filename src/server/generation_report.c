@@ -37,7 +37,8 @@ static enum finish_reason finish_of(const struct generation *gen) {
 static void log_generation(struct server *s, const struct generation *gen) {
     const struct answer *a = &gen->answer;
     uint32_t status = a->failure.status ? a->failure.status : 200;
-    enum log_level level = status >= 500 ? LOG_WARN : LOG_INFO;
+    /* A batch has one line in the log, not one for each of its requests. */
+    enum log_level level = status >= 500 ? LOG_WARN : gen->is_batch ? LOG_DEBUG : LOG_INFO;
     if (!log_wants(s->log, level)) return;
     double ttft_ms = a->first_token_us ? (double)(a->first_token_us - a->arrived_us) / 1e3 : 0;
     struct log_field fields[] = {
@@ -122,11 +123,15 @@ void generation_report(void *ctx, struct generation *gen) {
                                    .arrived_us = a->arrived_us,
                                    .started_us = gen->started_us,
                                    .first_token_us = a->first_token_us,
-                                   .finished_us = a->finished_us};
+                                   .finished_us = a->finished_us,
+                                   .is_batch = gen->is_batch};
     server_metrics_generation(s->metrics, &m);
-    keys_end(s->keys, gen->key, gen->reserved, (uint64_t)tokens + a->prompt_tokens,
-             clock_now(&clock_real));
-    keys_drop(s->keys, gen->key, gen->model->metrics_idx, a->choice_count);
+    if (gen->is_recovered) s->recovered_live--;
+    if (!gen->is_unlimited) {
+        keys_end(s->keys, gen->key, gen->reserved, (uint64_t)tokens + a->prompt_tokens,
+                 clock_now(&clock_real));
+        keys_drop(s->keys, gen->key, gen->model->metrics_idx, a->choice_count);
+    }
     log_generation(s, gen);
     log_prompt(s, gen);
     trace_generation(s, gen);

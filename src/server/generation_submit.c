@@ -57,8 +57,10 @@ static uint32_t answer_max_of(const struct generation *gen, const struct tokens 
 static enum status reserve_tokens(struct generation *gen, struct api_error *e) {
     uint32_t n = gen->request.n;
     struct key_claim claim = {0};
-    gen->answer_max = UINT32_MAX;
-    if (!gen->all->options.keys) return ST_OK;
+    if (gen->has_reserved) return ST_OK;
+    gen->has_reserved = true;
+    gen->answer_max = gen->prompts.answer_max ? gen->prompts.answer_max : UINT32_MAX;
+    if (!gen->all->options.keys || gen->is_unlimited) return ST_OK;
     for (uint32_t p = 0; p < gen->prompts.count; p++) {
         uint32_t max = answer_max_of(gen, &gen->prompts.list[p]);
         claim.prompt_tokens += gen->prompts.list[p].count;
@@ -70,6 +72,7 @@ static enum status reserve_tokens(struct generation *gen, struct api_error *e) {
     gen->reserved = claim.reserved;
     if (claim.answer_tokens < asked)
         gen->answer_max = (uint32_t)(claim.answer_tokens / gen->answer.choice_count);
+    if (gen->answer_max != UINT32_MAX) gen->prompts.answer_max = gen->answer_max;
     return ST_OK;
 }
 
@@ -107,6 +110,7 @@ static struct request_spec spec_of(const struct generation *gen, const struct to
                                 .forces_text = gen->model->forces_text,
                                 .cache_salt = q->cache_salt,
                                 .tenant = gen->key ? gen->key->tenant : 0,
+                                .is_batch = gen->is_batch,
                                 .has_share = keys_has_others(gen->all->options.keys, gen->key),
                                 .urgency = q->urgency,
                                 .wakes_later = true, /* work_queue_options.after_batch */
@@ -224,13 +228,25 @@ static void drop_prompts(struct generation *gen) {
     CHECK(st == ST_OK); /* it is less */
 }
 
-static void take_prompts(struct generation_work *w) {
-    struct generation *gen = w->generation;
+void generation_stored(struct generation *gen, enum status st, struct api_error *e) {
     gen->is_busy = true;
-    if (gen->answer.failure.status == 0) submit(gen, w->status, &w->error);
+    if (gen->answer.failure.status == 0) submit(gen, st, e);
     drop_prompts(gen);
     gen->is_busy = false;
     generation_check_end(gen);
+}
+
+/* gen->work stays until it is stored: so it is not freed meanwhile. */
+static void take_prompts(struct generation_work *w) {
+    struct generation *gen = w->generation;
+    bool is_new = w->status == ST_OK && gen->answer.failure.status == 0 && gen->is_durable &&
+                  !gen->is_recovered;
+    /* The limit of its key is stored with it. */
+    if (is_new) w->status = reserve_tokens(gen, &w->error);
+    if (is_new && w->status == ST_OK)
+        gen->all->options.on_prepared(gen->all->options.ctx, gen);
+    else
+        generation_stored(gen, w->status, &w->error);
 }
 
 static void on_prepared(struct work_item *item) { take_prompts((struct generation_work *)item); }
@@ -270,15 +286,17 @@ void generation_cancel_work(struct generation *gen) {
     drop_prompts(gen);
 }
 
-void generation_start(struct generation *gen, struct sink *s) {
+void generation_add_sink(struct generation *gen, struct sink *s) {
     CHECK(gen->stage == GENERATION_NEW && !gen->has_started);
-    if (s) {
-        s->generation = gen;
-        list_push_first(&gen->sinks, &s->in_generation);
-    }
+    s->generation = gen;
+    list_push_first(&gen->sinks, &s->in_generation);
+}
+
+void generation_start(struct generation *gen, struct sink *s) {
+    if (s) generation_add_sink(gen, s);
     gen->has_started = true;
     gen->all->live++;
-    gen->counted = gen->answer.choice_count;
+    gen->counted = gen->is_unlimited ? 0 : gen->answer.choice_count;
     gen->model->live_choices += gen->counted;
     gen->stage = GENERATION_PREPARING;
     gen->is_busy = true;

@@ -11,6 +11,45 @@ void handle_text(struct http_request *req); /* chat, completions, responses, mes
 void handle_generation_get(struct http_request *req);
 void handle_generation_delete(struct http_request *req);
 
+/* ---- files.c, file_upload.c, file_content.c ---- */
+void handle_file_upload(struct http_request *req);
+void handle_files(struct http_request *req);
+void handle_file(struct http_request *req);
+void handle_file_delete(struct http_request *req);
+void handle_file_content(struct http_request *req);
+void handle_message_batch_results(struct http_request *req);
+
+/* ---- batch_create.c, batch_info.c, message_batch_create.c ---- */
+void handle_batch_create(struct http_request *req);
+void handle_batches(struct http_request *req);
+void handle_batch(struct http_request *req);
+void handle_batch_cancel(struct http_request *req);
+void handle_message_batch_create(struct http_request *req);
+void handle_message_batches(struct http_request *req);
+void handle_message_batch(struct http_request *req);
+void handle_message_batch_cancel(struct http_request *req);
+void handle_message_batch_delete(struct http_request *req);
+
+/* ---- stored_paths.c ---- */
+void handle_response_get(struct http_request *req);
+void handle_response_delete(struct http_request *req);
+void handle_response_cancel(struct http_request *req);
+void handle_response_items(struct http_request *req);
+void handle_chats(struct http_request *req);
+void handle_chat_get(struct http_request *req);
+void handle_chat_update(struct http_request *req);
+void handle_chat_delete(struct http_request *req);
+
+/* ---- conversations.c ---- */
+void handle_conversation_create(struct http_request *req);
+void handle_conversation_get(struct http_request *req);
+void handle_conversation_items(struct http_request *req);
+void handle_conversation_item(struct http_request *req);
+void handle_conversation_item_delete(struct http_request *req);
+void handle_conversation_update(struct http_request *req);
+void handle_conversation_add(struct http_request *req);
+void handle_conversation_delete(struct http_request *req);
+
 /* ---- ws_client.c ---- */
 void handle_stream(struct http_request *req);
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "report/log.h"
 #include "sample/random_seed.h"
+#include "server/local_request.h"
 #include "server/routes.h"
 
 enum {
@@ -164,8 +165,12 @@ static void detach(struct http_request *req) {
 
 void respond(struct http_request *req, const struct response *r) {
     struct head_list h;
-    uint32_t count = make_headers(req, r, &h);
     detach(req);
+    if (req->is_local) {
+        local_request_respond(req, r->status, r->body, 0);
+        return;
+    }
+    uint32_t count = make_headers(req, r, &h);
     http_reply(req->x, &(struct http_reply){.status = r->status,
                                             .headers = h.list,
                                             .header_count = count,
@@ -196,6 +201,12 @@ void respond_error(struct http_request *req, const struct api_error *e) {
     CHECK(e->status >= 400);
     buf_init(&body, ERROR_BODY_BYTES);
     req->codec->put_error(e, str_of(req->request_id), &body);
+    if (req->is_local) {
+        detach(req);
+        local_request_respond(req, e->status, buf_str(&body), e->retry_after_ms);
+        buf_deinit(&body);
+        return;
+    }
     add_retry(e, &extra);
     if (e->status == 401) add(&extra, STR("www-authenticate"), STR("Bearer"));
     respond(req, &(struct response){.status = e->status,
@@ -227,7 +238,15 @@ void respond_abort(struct http_request *req) {
     http_stream_abort(req->x);
 }
 
-/* ---- parameters ---- */
+/* ---- bodies and parameters ---- */
+
+struct str http_request_body(const struct http_request *req) {
+    return req->is_local ? local_request_body(req) : http_body(req->x);
+}
+
+void http_request_drop_body(struct http_request *req) {
+    if (!req->is_local) http_drop_body(req->x);
+}
 
 bool http_request_query_u64(struct http_request *req, const char *name, uint64_t fallback,
                             uint64_t *out) {

@@ -33,6 +33,7 @@ struct http_request {
     char request_id[GENERATION_ID_BYTES];
     const char *warning; /* of the header x-jitney-warning; NULL or "": none; borrowed */
     bool is_aborted;     /* by respond_abort: counted as 500 */
+    bool is_local;       /* of the server itself: `x` is NULL (server/local_request.h) */
 
     /* Of a handler that responds later. */
     void *owner;
@@ -64,6 +65,9 @@ void respond_begin(struct http_request *req, const struct response *r);
 void respond_end(struct http_request *req);
 void respond_abort(struct http_request *req);
 
+/* The body, until it is dropped. */
+struct str http_request_body(const struct http_request *req);
+void http_request_drop_body(struct http_request *req);
 /* A parameter of the query as a number; `fallback` if absent. False: it was answered with 400. */
 bool http_request_query_u64(struct http_request *req, const char *name, uint64_t fallback,
                             uint64_t *out);

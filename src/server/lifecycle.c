@@ -23,14 +23,20 @@
 #include "engine/loaded_model.h"
 #include "net/tls.h"
 #include "server/accounts.h"
+#include "server/batch_run.h"
 #include "server/dispatch.h"
 #include "server/engine_ask.h"
 #include "server/engine_watch.h"
 #include "report/log.h"
+#include "server/generations.h"
+#include "server/offline.h"
 #include "server/registry.h"
+#include "server/retention.h"
 #include "server/routes.h"
 #include "server/server.h"
 #include "server/server_int.h"
+#include "server/storage.h"
+#include "server/stored_answer.h"
 
 enum {
     TICK_MS = 100,
@@ -66,12 +72,20 @@ static void close_handles(struct server *s) {
     uv_close((uv_handle_t *)&s->stalled, NULL);
     engine_watch_close(s->watch);
     engine_asks_close(s->asks);
+    batch_runs_close(s->batches);
+    retention_close(s->retention);
+    storage_close(s);
+}
+
+static bool is_idle(const struct server *s) {
+    return generations_stats(s->generations).live == 0 && s->embeds == 0 && s->tasks == 0 &&
+           s->local_count == 0 && storage_is_idle(s);
 }
 
 /* Close all handles of the loop once nothing runs any more. Threads that do not stop in time (a
  * model that is being opened, texts in an embedder) are left as they are: the process exits. */
-static void try_close(struct server *s, bool is_idle, int64_t now_us) {
-    if (!is_idle || !registry_stop(s->registry)) {
+static void try_close(struct server *s, int64_t now_us) {
+    if (!is_idle(s) || !registry_stop(s->registry)) {
         int64_t grace_us = s->is_hurried ? STOP_HURRIED_US : STOP_US;
         if (now_us < s->http_closed_us + grace_us) return;
         s->is_stuck = true;
@@ -87,7 +101,9 @@ static void try_close(struct server *s, bool is_idle, int64_t now_us) {
 static void begin_end(struct server *s) {
     s->is_ending = true;
     s->drain_until_us = clock_now(&clock_real);
+    batch_runs_stop(s->batches);
     fail_generations(s, 503, "shutting_down", "the server is shutting down");
+    if (s->store) stored_answers_retry(s); /* the last try */
     ws_clients_drain(s);
 }
 
@@ -99,13 +115,12 @@ static void close_http(struct server *s) {
 
 static void step_drain(struct server *s) {
     int64_t now_us = clock_now(&clock_real);
-    bool is_idle = generations_stats(s->generations).live == 0 && s->embeds == 0 && s->tasks == 0;
-    if (!s->is_ending && (is_idle || now_us >= s->drain_until_us)) begin_end(s);
+    if (!s->is_ending && (is_idle(s) || now_us >= s->drain_until_us)) begin_end(s);
     if (!s->is_ending) return;
     bool is_sent = http_stats(s->http).exchanges == 0 && !s->ws_clients.first;
     if (!s->is_http_closed && (is_sent || now_us >= s->drain_until_us + END_GRACE_US))
         close_http(s);
-    if (s->is_http_closed) try_close(s, is_idle, now_us);
+    if (s->is_http_closed) try_close(s, now_us);
 }
 
 /* ---- the watchdog ---- */
@@ -145,6 +160,7 @@ static void end_after_failure(struct server *s, const char *failure) {
     s->end_status = err_set(&s->end_err, ST_DEVICE, "%s", failure);
     log_event(s, LOG_ERROR, "engine_failed", failure);
     notify_status(&s->notify, failure);
+    stored_answers_note_lost(s);
     fail_generations(s, 500, "engine_lost", "the engine does not respond; the server ends");
 }
 
@@ -244,6 +260,8 @@ static void on_tick(uv_timer_t *timer) {
     if (failure) end_after_failure(s, failure);
     report_loading(s, now_us);
     sink_streams_ping(s);
+    if (s->store) stored_answers_retry(s);
+    stored_answers_recover(s);
     check_keys(s, now_us);
     watch_weights(s);
     send_watchdog(s, now_us);
@@ -251,7 +269,7 @@ static void on_tick(uv_timer_t *timer) {
     if (s->is_draining && !s->failure && !s->is_closed) step_drain(s);
 }
 
-static void begin_drain(struct server *s) {
+void lifecycle_drain(struct server *s) {
     s->is_draining = true;
     s->drain_until_us = clock_now(&clock_real) + (int64_t)(s->settings.drain_s * 1e6);
     log_event(s, LOG_INFO, "drain",
@@ -268,7 +286,10 @@ static void on_end_signal(uv_signal_t *handle, int number) {
     (void)number;
     if (s->failure) return;
     if (!s->is_draining) {
-        begin_drain(s);
+        if (s->offline)
+            offline_interrupt(s->offline);
+        else
+            lifecycle_drain(s);
         return;
     }
     s->is_hurried = true;
@@ -347,11 +368,16 @@ static void all_loaded(struct server *s) {
         struct served_model *m = registry_at(s->registry, 0);
         s->end_err = m->failure;
         s->end_status = m->load_status;
-        begin_drain(s);
+        lifecycle_drain(s);
+        return;
+    }
+    if (s->offline) {
+        offline_begin(s->offline);
         return;
     }
     notify_ready(&s->notify);
     notify_status(&s->notify, "serving");
+    stored_answers_recover(s);
     lifecycle_print_examples(s);
 }
 
@@ -365,6 +391,7 @@ static void on_changed(void *ctx, struct served_model *m) {
     if (m->state != LOAD_READY) return;
     add_metrics(s, m);
     keep_weights(s, m);
+    batch_runs_wake(s->batches);
 }
 
 /* ---- start ---- */
@@ -372,7 +399,8 @@ static void on_changed(void *ctx, struct served_model *m) {
 static void open_handles(struct server *s) {
     /* SIGXFSZ: a file over the system's size limit is an error of the write, not of the process. */
     static const int numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGXFSZ};
-    const uv_signal_cb calls[SIGNALS] = {on_end_signal, on_end_signal, on_reload_signal,
+    const uv_signal_cb calls[SIGNALS] = {on_end_signal, on_end_signal,
+                                         s->offline ? on_end_signal : on_reload_signal,
                                          on_ignored_signal, on_ignored_signal};
     for (uint32_t i = 0; i < SIGNALS; i++) {
         CHECK(uv_signal_init(&s->loop, &s->signals[i]) == 0);
@@ -404,7 +432,7 @@ static enum status make_tools(struct server *s, struct err *err) {
     if (server_make_documents(s) != ST_OK)
         return err_set(err, ST_NOMEM, "out of memory for the OpenAPI document");
     TRY(tracer_create(s->settings.otlp_endpoint, "jitney", &s->tracer, err));
-    TRY(notify_open(&s->notify, err));
+    if (!s->offline) TRY(notify_open(&s->notify, err));
     bool is_any = access_host_is_any(s->settings.host) || s->notify.listen_count > 0;
     bool is_local = access_host_is_loopback(s->settings.host) && s->notify.listen_count == 0;
     s->access_rules = (struct access_rules){.settings = &s->settings,
@@ -414,15 +442,16 @@ static enum status make_tools(struct server *s, struct err *err) {
     return ST_OK;
 }
 
-/* Once for all requests that were prepared together. */
-static void wake_engines(void *ctx) {
-    struct server *s = ctx;
+void server_wake_engines(struct server *s) {
     for (uint32_t i = 0; i < registry_count(s->registry); i++) {
         struct served_model *m = registry_at(s->registry, i);
         if (m->has_submitted) engine_wake(m->engine);
         m->has_submitted = false;
     }
 }
+
+/* Once for all requests that were prepared together. */
+static void wake_engines(void *ctx) { server_wake_engines(ctx); }
 
 static enum status make_queue(struct server *s, struct err *err) {
     TRY(memory_plan_make(&s->settings, memory_plan_machine_bytes(), &s->memory, err));
@@ -435,6 +464,15 @@ static enum status make_queue(struct server *s, struct err *err) {
                                                .is_single = keys_facts(s->keys).keys < 2};
     if (accounts_create(&s->accounts) != ST_OK || work_queue_create(&options, &s->work) != ST_OK)
         return err_set(err, ST_NOMEM, "out of memory for the queue of work");
+    return ST_OK;
+}
+
+/* What works with the store, if there is one. */
+static enum status make_durable(struct server *s, struct err *err) {
+    TRY(storage_open(s, err));
+    if (!s->store) return ST_OK;
+    if (batch_runs_create(s, &s->batches) != ST_OK || retention_create(s, &s->retention) != ST_OK)
+        return err_set(err, ST_NOMEM, "out of memory for the batches");
     return ST_OK;
 }
 
@@ -454,6 +492,7 @@ static enum status make_parts(struct server *s, struct err *err) {
                                                     .is_single = keys_facts(s->keys).keys < 2,
                                                     .metrics = s->metrics,
                                                     .keys = s->keys,
+                                                    .on_prepared = stored_answer_insert,
                                                     .on_ended = generation_report,
                                                     .ctx = s};
     if (engine_watch_create(s, &s->watch) != ST_OK || engine_asks_create(s, &s->asks) != ST_OK)
@@ -461,8 +500,9 @@ static enum status make_parts(struct server *s, struct err *err) {
     struct http_options http = {.handler = &dispatch_handler, .ctx = s};
     lifecycle_limits(s, &http.limits);
     TRY(registry_create(&s->loop, &s->settings, &hooks, &s->registry, err));
+    TRY(make_durable(s, err));
     TRY(http_server_create(&s->loop, &http, &s->http, err));
-    TRY(lifecycle_listen(s, err));
+    if (!s->offline) TRY(lifecycle_listen(s, err));
     TRY(generations_create(&generations, &s->generations, err));
     lifecycle_share_memory(s);
     return ST_OK;
@@ -474,7 +514,11 @@ static enum status start(struct server *s, struct err *err) {
     open_handles(s); /* before loading, so that signals during it are handled */
     s->has_handles = true;
     TRY(make_parts(s, err));
-    return registry_start(s->registry, err);
+    TRY(registry_start(s->registry, err));
+    if (!s->store) return ST_OK;
+    batch_runs_recover(s->batches);
+    retention_start(s->retention);
+    return ST_OK;
 }
 
 /* ---- the end ---- */
@@ -504,12 +548,16 @@ static void check_empty(const struct server *s) {
     CHECK(s->embeddings.used == 0);
     CHECK(s->ws_clients.count == 0);
     CHECK(s->pings.count == 0);
+    CHECK(s->local_count == 0);
+    CHECK(!s->store);
     CHECK(!s->keys || keys_are_idle(s->keys));
     for (uint32_t i = 0; s->registry && i < registry_count(s->registry); i++)
         CHECK(registry_at(s->registry, i)->live_choices == 0);
 }
 
 static void destroy(struct server *s) {
+    batch_runs_destroy(s->batches);
+    retention_destroy(s->retention);
     check_empty(s);
     generations_destroy(s->generations);
     work_queue_destroy(s->work);
@@ -531,9 +579,11 @@ static void destroy(struct server *s) {
     mem_free(s);
 }
 
-enum status server_open(const struct settings *settings, struct server **out, struct err *err) {
+enum status server_open_offline(const struct settings *settings, struct offline *offline,
+                                struct server **out, struct err *err) {
     struct server *s = mem_zalloc(sizeof(*s));
     if (!s) return err_set(err, ST_NOMEM, "out of memory for the server");
+    s->offline = offline;
     s->notify.fd = -1;
     enum status st = settings_copy(settings, &s->settings);
     if (st != ST_OK) {
@@ -549,6 +599,10 @@ enum status server_open(const struct settings *settings, struct server **out, st
     }
     *out = s;
     return ST_OK;
+}
+
+enum status server_open(const struct settings *settings, struct server **out, struct err *err) {
+    return server_open_offline(settings, NULL, out, err);
 }
 
 enum status server_close(struct server *s, struct err *err) {

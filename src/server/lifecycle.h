@@ -12,6 +12,8 @@ struct server;
 /* ---- lifecycle.c ---- */
 /* A failure that only a new process can repair, as a sentence; NULL: none. */
 const char *lifecycle_failure(const struct server *s);
+/* Accept no new work; when the work under way is done, the loop ends. */
+void lifecycle_drain(struct server *s);
 
 /* ---- listen.c ---- */
 enum status lifecycle_listen(struct server *s, struct err *err);

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "net/http_listen.h"
 #include "net/tls.h"
+#include "server/generations.h"
 #include "server/lifecycle.h"
 #include "report/log.h"
 #include "server/registry.h"

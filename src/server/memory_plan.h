@@ -27,6 +27,7 @@ struct memory_plan {
     uint64_t total;
     uint64_t bodies, replies, answers, work, embeddings;
     uint64_t grammars; /* of each model, not part of the total */
+    uint64_t file_max; /* of an uploaded file, which `bodies` must hold: --file-max or less */
 };
 
 /* `machine_bytes`: the memory of the machine or of its container, for the default. ST_BAD: the

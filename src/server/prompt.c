@@ -163,7 +163,7 @@ static enum status encode_closing(const struct served_model *m, const struct api
 enum status prompts_prepare(const struct served_model *m, const struct api_request *r,
                             struct prompts *out, struct api_error *e) {
     uint32_t count = r->is_chat ? 1 : r->prompt_count;
-    CHECK(!out->list);
+    if (out->list) return ST_OK;  /* they were stored */
     if (count == 0) return ST_OK; /* Ollama: the client only asks whether the model is there */
     out->list = mem_zalloc_array(count, sizeof(out->list[0]));
     if (!out->list) return no_memory(e);
@@ -180,4 +180,64 @@ void prompts_deinit(struct prompts *p) {
     for (uint32_t i = 0; i < p->count; i++) tokens_deinit(&p->list[i]);
     mem_free(p->list);
     *p = (struct prompts){0};
+}
+
+/* ---- stored ---- */
+
+enum { PROMPTS_MARK = 0x31706a00, PROMPTS_MOST = 1 << 20 };
+
+struct stored_head {
+    uint32_t mark, count, closing_count, answer_max;
+    uint8_t in_thought, thought_is_over, unused[2];
+};
+
+static void put_tokens(const struct tokens *t, struct buf *out) {
+    const uint32_t count = (uint32_t)t->count;
+    buf_put(out, &count, sizeof(count));
+    buf_put(out, t->ids, t->count * sizeof(t->ids[0]));
+}
+
+void prompts_put(const struct prompts *p, struct buf *out) {
+    const struct stored_head head = {.mark = PROMPTS_MARK,
+                                     .count = p->count,
+                                     .closing_count = (uint32_t)p->closing.count,
+                                     .answer_max = p->answer_max,
+                                     .in_thought = p->in_thought,
+                                     .thought_is_over = p->thought_is_over};
+    buf_put(out, &head, sizeof(head));
+    put_tokens(&p->closing, out);
+    for (uint32_t i = 0; i < p->count; i++) put_tokens(&p->list[i], out);
+}
+
+static enum status get_tokens(struct str *rest, struct tokens *out) {
+    uint32_t count;
+    if (rest->len < sizeof(count)) return ST_BAD;
+    memcpy(&count, rest->ptr, sizeof(count));
+    *rest = str_skip(*rest, sizeof(count));
+    if (rest->len / sizeof(token_id) < count) return ST_BAD;
+    for (uint32_t i = 0; i < count; i++) {
+        token_id id;
+        memcpy(&id, rest->ptr + i * sizeof(id), sizeof(id));
+        TRY(tokens_push(out, id));
+    }
+    *rest = str_skip(*rest, count * sizeof(token_id));
+    return ST_OK;
+}
+
+enum status prompts_get(struct str bytes, struct prompts *out) {
+    struct stored_head head;
+    CHECK(!out->list);
+    if (bytes.len < sizeof(head)) return ST_BAD;
+    memcpy(&head, bytes.ptr, sizeof(head));
+    bytes = str_skip(bytes, sizeof(head));
+    if (head.mark != PROMPTS_MARK || head.count > PROMPTS_MOST) return ST_BAD;
+    out->list = mem_zalloc_array(head.count + 1, sizeof(out->list[0]));
+    if (!out->list) return ST_NOMEM;
+    out->count = head.count;
+    out->answer_max = head.answer_max;
+    out->in_thought = head.in_thought != 0;
+    out->thought_is_over = head.thought_is_over != 0;
+    TRY(get_tokens(&bytes, &out->closing));
+    for (uint32_t i = 0; i < head.count; i++) TRY(get_tokens(&bytes, &out->list[i]));
+    return bytes.len == 0 ? ST_OK : ST_BAD;
 }

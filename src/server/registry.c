@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <uv.h>
-#include <xxhash.h>
 
 #include "api/error.h"
 #include "api/request.h"
@@ -190,19 +189,6 @@ static void *load_main(void *arg) {
 static void notify_output(void *ctx) { uv_async_send(&((struct model_parts *)ctx)->output); }
 static void notify_embedded(void *ctx) { uv_async_send(&((struct model_parts *)ctx)->embedded); }
 
-/* A hash of everything that an answer's bits depend on besides the request. */
-static void make_fingerprint(const struct model_parts *p, char out[FINGERPRINT_BYTES]) {
-    char text[MODEL_PATH_BYTES + 256];
-    const struct loaded_model *loaded = p->model->loaded;
-    int64_t bytes = file_size(p->path);
-    int len = snprintf(text, sizeof(text), "%s %lld %s %s %u %u %d", p->path, (long long)bytes,
-                       JITNEY_VERSION, loaded->has_weights ? loaded->device.name : "none",
-                       p->service.knobs.kv_type, loaded->ctx_tokens, p->registry->service.is_sim);
-    size_t used = len < (int)sizeof(text) ? (size_t)len : sizeof(text) - 1;
-    snprintf(out, FINGERPRINT_BYTES, "fp_%012llx",
-             (unsigned long long)(XXH3_64bits(text, used) >> 16));
-}
-
 /* Of a folder: the bytes of its tensors. */
 static uint64_t bytes_of(const struct model_parts *p, const struct model_file *f) {
     uint64_t bytes = 0;
@@ -245,7 +231,18 @@ static void fill_served(struct registry *r, struct model_parts *p) {
     if (!m->is_encoder) m->forms = model_forms_of(m->tokenizer, r->settings->tool_form);
     m->file_bytes = bytes_of(p, m->loaded->file);
     snprintf(m->path, sizeof(m->path), "%s", p->path);
-    make_fingerprint(p, m->fingerprint);
+    const struct fingerprint_parts parts = {
+        .file = m->loaded->file,
+        .chat_template = m->chat ? chat_prompt_source(m->chat, true) : STR(""),
+        .device = m->loaded->has_weights ? m->loaded->device.name : "none",
+        .weights = r->settings->weights,
+        .tool_form = r->settings->tool_form,
+        .special_in_content = r->settings->special_in_content,
+        .forced_text = r->settings->forced_text,
+        .kv_type = p->service.knobs.kv_type,
+        .ctx_tokens = m->loaded->ctx_tokens,
+        .is_sim = r->service.is_sim};
+    fingerprint_make(&parts, m->fingerprint);
 }
 
 static enum status start_served(struct registry *r, struct served_model *m, struct err *err) {

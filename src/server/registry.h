@@ -22,6 +22,7 @@
 #include "base/str.h"
 #include "hub/model_cache.h"
 #include "engine/service.h"
+#include "server/fingerprint.h"
 
 struct api_error;
 struct chat_prompt;
@@ -35,7 +36,7 @@ struct uv_loop_s;
 enum load_state { LOAD_WAITING, LOAD_LOADING, LOAD_READY, LOAD_FAILED };
 const char *load_state_name(enum load_state s);
 
-enum { SERVED_MAX = 64, SERVED_NAME_BYTES = 256, FINGERPRINT_BYTES = 24, START_PARTS_MAX = 8 };
+enum { SERVED_MAX = 64, SERVED_NAME_BYTES = 256, START_PARTS_MAX = 8 };
 
 /* A model as the I/O thread sees it. Everything below `state` is valid once it is READY. */
 struct served_model {

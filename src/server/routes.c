@@ -31,6 +31,58 @@ static const struct route routes[] = {
     {HTTP_GET, "/v1/requests/*", ACCESS_KEY, CHAT, handle_generation_get, ROUTE_INFO, BODY_NONE},
     {HTTP_DELETE, "/v1/requests/*", ACCESS_KEY, CHAT, handle_generation_delete, ROUTE_INFO,
      BODY_NONE},
+    {HTTP_POST, "/v1/files", ACCESS_KEY, CHAT, handle_file_upload, ROUTE_WORK, BODY_FILE},
+    {HTTP_GET, "/v1/files", ACCESS_KEY, CHAT, handle_files, ROUTE_INFO, BODY_NONE},
+    {HTTP_GET, "/v1/files/*/content", ACCESS_KEY, CHAT, handle_file_content, ROUTE_INFO, BODY_NONE},
+    {HTTP_GET, "/v1/files/*", ACCESS_KEY, CHAT, handle_file, ROUTE_INFO, BODY_NONE},
+    {HTTP_DELETE, "/v1/files/*", ACCESS_KEY, CHAT, handle_file_delete, ROUTE_INFO, BODY_NONE},
+    {HTTP_POST, "/v1/batches", ACCESS_KEY, CHAT, handle_batch_create, ROUTE_WORK, BODY_MAX},
+    {HTTP_GET, "/v1/batches", ACCESS_KEY, CHAT, handle_batches, ROUTE_INFO, BODY_NONE},
+    {HTTP_POST, "/v1/batches/*/cancel", ACCESS_KEY, CHAT, handle_batch_cancel, ROUTE_INFO,
+     BODY_SMALL},
+    {HTTP_GET, "/v1/batches/*", ACCESS_KEY, CHAT, handle_batch, ROUTE_INFO, BODY_NONE},
+    {HTTP_POST, "/v1/messages/batches", ACCESS_KEY, MESSAGES, handle_message_batch_create,
+     ROUTE_WORK, BODY_FILE},
+    {HTTP_GET, "/v1/messages/batches", ACCESS_KEY, MESSAGES, handle_message_batches, ROUTE_INFO,
+     BODY_NONE},
+    {HTTP_POST, "/v1/messages/batches/*/cancel", ACCESS_KEY, MESSAGES, handle_message_batch_cancel,
+     ROUTE_INFO, BODY_SMALL},
+    {HTTP_GET, "/v1/messages/batches/*/results", ACCESS_KEY, MESSAGES, handle_message_batch_results,
+     ROUTE_INFO, BODY_NONE},
+    {HTTP_GET, "/v1/messages/batches/*", ACCESS_KEY, MESSAGES, handle_message_batch, ROUTE_INFO,
+     BODY_NONE},
+    {HTTP_DELETE, "/v1/messages/batches/*", ACCESS_KEY, MESSAGES, handle_message_batch_delete,
+     ROUTE_INFO, BODY_NONE},
+    {HTTP_POST, "/v1/responses/*/cancel", ACCESS_KEY, RESPONSES, handle_response_cancel, ROUTE_INFO,
+     BODY_SMALL},
+    {HTTP_GET, "/v1/responses/*/input_items", ACCESS_KEY, RESPONSES, handle_response_items,
+     ROUTE_INFO, BODY_NONE},
+    {HTTP_GET, "/v1/responses/*", ACCESS_KEY, RESPONSES, handle_response_get, ROUTE_INFO,
+     BODY_NONE},
+    {HTTP_DELETE, "/v1/responses/*", ACCESS_KEY, RESPONSES, handle_response_delete, ROUTE_INFO,
+     BODY_NONE},
+    {HTTP_GET, "/v1/chat/completions", ACCESS_KEY, CHAT, handle_chats, ROUTE_INFO, BODY_NONE},
+    {HTTP_GET, "/v1/chat/completions/*", ACCESS_KEY, CHAT, handle_chat_get, ROUTE_INFO, BODY_NONE},
+    {HTTP_POST, "/v1/chat/completions/*", ACCESS_KEY, CHAT, handle_chat_update, ROUTE_INFO,
+     BODY_SMALL},
+    {HTTP_DELETE, "/v1/chat/completions/*", ACCESS_KEY, CHAT, handle_chat_delete, ROUTE_INFO,
+     BODY_NONE},
+    {HTTP_POST, "/v1/conversations", ACCESS_KEY, CHAT, handle_conversation_create, ROUTE_INFO,
+     BODY_ITEMS},
+    {HTTP_POST, "/v1/conversations/*/items", ACCESS_KEY, CHAT, handle_conversation_add, ROUTE_INFO,
+     BODY_ITEMS},
+    {HTTP_GET, "/v1/conversations/*/items", ACCESS_KEY, CHAT, handle_conversation_items, ROUTE_INFO,
+     BODY_NONE},
+    {HTTP_GET, "/v1/conversations/*/items/*", ACCESS_KEY, CHAT, handle_conversation_item,
+     ROUTE_INFO, BODY_NONE},
+    {HTTP_DELETE, "/v1/conversations/*/items/*", ACCESS_KEY, CHAT, handle_conversation_item_delete,
+     ROUTE_INFO, BODY_NONE},
+    {HTTP_POST, "/v1/conversations/*", ACCESS_KEY, CHAT, handle_conversation_update, ROUTE_INFO,
+     BODY_SMALL},
+    {HTTP_GET, "/v1/conversations/*", ACCESS_KEY, CHAT, handle_conversation_get, ROUTE_INFO,
+     BODY_NONE},
+    {HTTP_DELETE, "/v1/conversations/*", ACCESS_KEY, CHAT, handle_conversation_delete, ROUTE_INFO,
+     BODY_NONE},
     {HTTP_GET, "/v1/stream", ACCESS_KEY, CHAT, handle_stream, ROUTE_WORK, BODY_NONE},
     {HTTP_POST, "/v1/engine/policy", ACCESS_ADMIN, CHAT, handle_engine_policy, ROUTE_INFO,
      BODY_SMALL},
@@ -78,13 +130,35 @@ const struct route *routes_at(uint32_t i) {
     return &routes[i];
 }
 
+/* A pattern with two '*', "BEFORE*MIDDLE*": neither stands for a text with a '/'. */
+static bool is_pair(struct str before, struct str after, struct str path, struct str *arg) {
+    const struct str middle = str_take(after, after.len - 1);
+    if (!str_starts(path, before)) return false;
+    const struct str rest = str_skip(path, before.len);
+    const char *slash = memchr(rest.ptr, '/', rest.len);
+    if (!slash || slash == rest.ptr) return false;
+    const struct str second = str_skip(rest, (size_t)(slash - rest.ptr));
+    if (!str_starts(second, middle) || second.len == middle.len) return false;
+    const struct str last = str_skip(second, middle.len);
+    if (memchr(last.ptr, '/', last.len)) return false;
+    *arg = rest;
+    return true;
+}
+
 static bool is_match(const struct route *r, struct str path, struct str *arg) {
     struct str pattern = str_of(r->path);
+    const char *star = memchr(pattern.ptr, '*', pattern.len);
     *arg = (struct str){0};
-    if (!str_ends(pattern, STR("*"))) return str_eq(pattern, path);
-    pattern.len--;
-    if (!str_starts(path, pattern) || path.len == pattern.len) return false;
-    *arg = str_skip(path, pattern.len);
+    if (!star) return str_eq(pattern, path);
+    const struct str before = str_take(pattern, (size_t)(star - pattern.ptr));
+    const struct str after = str_skip(pattern, before.len + 1);
+    if (memchr(after.ptr, '*', after.len)) return is_pair(before, after, path, arg);
+    if (path.len <= before.len + after.len) return false;
+    if (!str_starts(path, before) || !str_ends(path, after)) return false;
+    const struct str found =
+        str_take(str_skip(path, before.len), path.len - before.len - after.len);
+    if (after.len > 0 && memchr(found.ptr, '/', found.len)) return false;
+    *arg = found;
     return true;
 }
 
@@ -115,8 +189,9 @@ const struct codec *routes_codec(const struct route *route, struct str path) {
     return codec;
 }
 
-uint64_t routes_body_bytes(const struct route *route, uint64_t body_max) {
+uint64_t routes_body_bytes(const struct route *route, uint64_t body_max, uint64_t file_max) {
     if (!route) return 0;
+    if (route->body_bytes == BODY_FILE) return file_max + BODY_FORM_BYTES;
     return route->body_bytes < body_max ? route->body_bytes : body_max;
 }
 

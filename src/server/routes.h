@@ -23,11 +23,21 @@ enum route_class {
     ROUTE_PROBE, /* answered also where others are refused because too much is under way */
 };
 /* How many bytes the body of a request may have. */
-enum { BODY_NONE = 0, BODY_SMALL = 64 << 10, BODY_MAX = INT32_MAX /* --body-max */ };
+enum {
+    BODY_NONE = 0,
+    BODY_SMALL = 64 << 10,
+    BODY_ITEMS = 256 << 10,   /* items of a conversation: parsed on the I/O thread */
+    BODY_MAX = INT32_MAX - 1, /* --body-max */
+    BODY_FILE = INT32_MAX,    /* --file-max, and BODY_FORM_BYTES for the form around the file */
+    BODY_FORM_BYTES = 64 << 10,
+};
 
 struct route {
     enum http_method method;
-    const char *path; /* a '*' at its end stands for any text that is not empty */
+    /* A '*' stands for any text that is not empty; only one at the end of a pattern without another
+     * stands for a text with a '/'. A request's argument is what the '*' stands for; with two of
+     * them, what lies from the first to the end: "ID/items/ID". */
+    const char *path;
     enum access_class access;
     const char *codec;                        /* reads its bodies, writes its answers and errors */
     void (*handle)(struct http_request *req); /* server/handlers.h */
@@ -44,8 +54,9 @@ const struct route *routes_find(enum http_method method, struct str path, struct
 enum access_class routes_access(const struct route *route, enum http_method method);
 /* Never NULL: an unknown path has the codec of the API that it looks like. */
 const struct codec *routes_codec(const struct route *route, struct str path);
-/* How many bytes the body may have; 0 for NULL. `body_max` is the server's limit. */
-uint64_t routes_body_bytes(const struct route *route, uint64_t body_max);
+/* How many bytes the body may have; 0 for NULL. The server's limits: `body_max` of all but files,
+ * `file_max` of a file. */
+uint64_t routes_body_bytes(const struct route *route, uint64_t body_max, uint64_t file_max);
 enum status routes_check(struct err *err);
 
 #endif

@@ -22,10 +22,14 @@
 #include "server/memory_plan.h"
 
 struct accounts;
+struct batch_runs;
 struct engine_asks;
 struct engine_watch;
 struct log;
+struct offline;
 struct registry;
+struct retention;
+struct store;
 struct tls_context;
 struct tracer;
 struct work_queue;
@@ -46,7 +50,11 @@ struct server {
     struct memory_plan memory;
     struct budget embeddings; /* memory of requests for embeddings */
     struct accounts *accounts;
-    struct work_queue *work; /* for libuv's pool */
+    struct work_queue *work;     /* for libuv's pool */
+    struct store *store;         /* NULL: without --data-dir nothing is stored */
+    struct batch_runs *batches;  /* those that have not ended; NULL without a store */
+    struct retention *retention; /* NULL without a store */
+    struct offline *offline;     /* NULL: it listens. Else signals and the loaded model go there */
     struct log *log;
     struct tracer *tracer;
     struct server_metrics *metrics;
@@ -70,9 +78,20 @@ struct server {
     uv_signal_t signals[SIGNALS];
     uv_timer_t tick;
     uv_async_t stalled;
-    uint32_t embeds;        /* requests for embeddings under way */
-    uint32_t tasks;         /* waiting for libuv's pool or in it; they use models */
-    struct list ws_clients; /* open WebSockets */
+    uv_async_t storage_wake;    /* operations of the store are done, or local requests */
+    bool has_storage_handle;    /* storage_wake is open */
+    bool is_storage_failing;    /* as was logged last */
+    struct list unstored;       /* ends of answers that could not be stored: tried again */
+    int64_t recovered_after;    /* the last row of an open answer that was read after the start */
+    uint32_t recovered_live;    /* such answers that are being generated */
+    int64_t recover_again_us;   /* when those that stayed open are read again; 0: there are none */
+    bool is_recovering;         /* one is being read */
+    bool is_recovered;          /* all were read */
+    struct list local_answered; /* local requests with a response that was not delivered */
+    uint32_t local_count;       /* local requests under way */
+    uint32_t embeds;            /* requests for embeddings under way */
+    uint32_t tasks;             /* waiting for libuv's pool or in it; they use models */
+    struct list ws_clients;     /* open WebSockets */
     struct engine_watch *watch;
     struct engine_asks *asks;
     struct list pings; /* SSE streams; the one that was silent for longest is first */
@@ -84,6 +103,9 @@ struct server {
  * themselves. */
 enum status server_open(const struct settings *settings, struct server **out, struct err *err);
 enum status server_close(struct server *s, struct err *err);
+/* Without sockets and messages to a service manager (server/offline.h). NULL: with them. */
+enum status server_open_offline(const struct settings *settings, struct offline *offline,
+                                struct server **out, struct err *err);
 
 /* ST_BAD: the server is shutting down and accepts no new work; `e` says so. */
 enum status server_check_draining(const struct server *s, struct api_error *e);
@@ -93,6 +115,9 @@ enum status server_check_room(enum http_room room, struct api_error *e);
 void server_make_id(struct server *s, char out[SERVER_ID_BYTES]);
 /* For a request that brings none: as random_seed (sample/random_seed.h). */
 uint64_t server_make_seed(struct server *s);
+
+/* Wake the engines that have got requests since the last call: once for all of them. */
+void server_wake_engines(struct server *s);
 
 /* ---- what lifecycle.c calls in files that handle requests ---- */
 

@@ -8,6 +8,9 @@
 #include "base/buf.h"
 #include "engine/embedder.h"
 #include "page/page.h"
+#include "jobs/store.h"
+#include "server/batch_run.h"
+#include "server/generations.h"
 #include "server/handlers.h"
 #include "server/lifecycle.h"
 #include "report/log.h"
@@ -156,12 +159,26 @@ void handle_version(struct http_request *req) {
 
 /* ---- metrics ---- */
 
+static void pull_durable(struct server *s, struct store_stats *store, struct metrics_durable *out) {
+    if (!s->store) return;
+    const struct batch_stats batches = batch_runs_stats(s->batches);
+    *store = store_stats(s->store);
+    *out = (struct metrics_durable){.store = store,
+                                    .batches_open = batches.open,
+                                    .lines_waiting = batches.waiting,
+                                    .lines_running = batches.running,
+                                    .lines_completed = batches.completed,
+                                    .lines_failed = batches.failed,
+                                    .lines_repeated = batches.repeated};
+}
+
 void handle_metrics(struct http_request *req) {
     struct server *s = req->server;
     struct engine_stats engines[SERVED_MAX];
     struct http_stats http = http_stats(s->http);
     struct generations_stats generations = generations_stats(s->generations);
     struct work_queue_stats work = work_queue_stats(s->work);
+    struct store_stats store;
     struct metrics_pull pull = {.http = &http,
                                 .answers_bytes = generations.bytes,
                                 .embeddings_bytes = s->embeddings.used,
@@ -175,6 +192,7 @@ void handle_metrics(struct http_request *req) {
                                 .answers = generations.live,
                                 .lost_log_lines = log_lost(s->log),
                                 .lost_spans = s->tracer ? tracer_lost(s->tracer) : 0};
+    pull_durable(s, &store, &pull.durable);
     for (uint32_t i = 0; i < registry_count(s->registry); i++) {
         const struct served_model *m = registry_at(s->registry, i);
         if (m->state != LOAD_READY || !m->engine) continue;

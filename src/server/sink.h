@@ -51,5 +51,7 @@ struct sink *sink_stream_create(struct http_request *req, const struct generatio
                                 uint32_t after);
 /* "202 Accepted" with a location to poll. */
 struct sink *sink_async_create(struct http_request *req);
+/* The answer's object as it is when the engine has accepted it (codec->state: "queued"). */
+struct sink *sink_queued_create(struct http_request *req);
 
 #endif

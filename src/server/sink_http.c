@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "server/http_request.h"
+#include "server/local_request.h"
 #include "server/sink.h"
 #include "server/task_int.h"
 
@@ -90,6 +91,13 @@ static void respond_whole(struct http_request *req, const struct answer *a) {
     buf_deinit(&body);
 }
 
+/* The next process answers the request. An error would say that nothing was done, and a client that
+ * repeats the request would have it done twice; so the connection breaks, as in a crash. */
+static void break_off(struct http_request *req) {
+    respond_begin(req, &(struct response){.status = 503});
+    respond_abort(req);
+}
+
 static bool whole_advance(struct sink *s) {
     struct whole_sink *p = (struct whole_sink *)s;
     const struct answer *a = &s->generation->answer;
@@ -100,7 +108,11 @@ static bool whole_advance(struct sink *s) {
     p->http = NULL;
     if (!req) return true;
     req->warning = a->warning;
-    if (!is_fine)
+    if (req->is_local)
+        local_request_count(req, a->prompt_tokens, a->cached_tokens, answer_completion_tokens(a));
+    if (generation_is_left_open(s->generation))
+        break_off(req);
+    else if (!is_fine)
         respond_error(req, &a->failure);
     else if (p->whole && p->whole->base.status != ST_OK)
         respond_error(req, &p->whole->base.error); /* the pool did not take it */
@@ -179,6 +191,29 @@ struct sink *sink_async_create(struct http_request *req) {
     return p ? &p->base : NULL;
 }
 
+/* ---- the object of an answer that has just been accepted ---- */
+
+static bool queued_advance(struct sink *s) {
+    struct whole_sink *p = (struct whole_sink *)s;
+    const struct answer *a = &s->generation->answer;
+    struct http_request *req = p->http;
+    struct buf body;
+    p->http = NULL;
+    buf_init(&body, WHOLE_BYTES_MAX);
+    a->request->codec->state(a, "queued", &body);
+    respond_json(req, &body);
+    buf_deinit(&body);
+    return true;
+}
+
+static const struct sink_kind queued_kind = {
+    .name = "queued", .advance = queued_advance, .refuse = whole_refuse, .destroy = whole_destroy};
+
+struct sink *sink_queued_create(struct http_request *req) {
+    struct whole_sink *p = whole_create(req, &queued_kind);
+    return p ? &p->base : NULL;
+}
+
 /* ---- streamed ---- */
 
 struct stream_sink {
@@ -241,7 +276,8 @@ static bool end_stream(struct stream_sink *t) {
     return true;
 }
 
-/* Out of memory for the next event: the client must see that something is missing. */
+/* The client must see that something is missing: there is no memory for the next event, or the next
+ * process goes on with the answer. */
 static bool abort_stream(struct stream_sink *t) {
     struct http_request *req = t->http;
     stop_pings(t);
@@ -253,6 +289,7 @@ static bool abort_stream(struct stream_sink *t) {
 static bool stream_advance(struct sink *s) {
     struct stream_sink *t = (struct stream_sink *)s;
     if (!s->has_begun) begin_stream(t);
+    if (generation_is_left_open(s->generation)) return abort_stream(t);
     while (!t->is_waiting) {
         const uint32_t pieces = t->encoder.pieces;
         bool is_all = encoder_run(&t->encoder, EVENTS_A_RUN, http_stream_buf(t->http->x));

@@ -10,9 +10,11 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
+#include "server/generations.h"
 #include "server/handlers.h"
 #include "server/http_request.h"
 #include "server/sink.h"
+#include "server/stored_paths.h"
 
 enum { EVENTS_A_RUN = 64, EVENTS_A_POLL = 512, WAIT_MS_MAX = 60000 };
 static const size_t POLL_BYTES_MAX = (size_t)1 << 28;
@@ -53,11 +55,22 @@ static void send_events(struct poll_sink *p) {
     buf_deinit(&body);
 }
 
+static void poll_refuse(struct sink *s, const struct api_error *e) {
+    struct poll_sink *p = (struct poll_sink *)s;
+    struct http_request *req = p->http;
+    p->http = NULL;
+    respond_error(req, e);
+}
+
 /* The generation's encoder writes to the poll that is open. */
 static bool poll_advance(struct sink *s) {
     struct poll_sink *p = (struct poll_sink *)s;
     struct encoder *enc = s->generation->poll;
     bool is_all = false;
+    if (generation_is_left_open(s->generation)) {
+        poll_refuse(s, &s->generation->answer.failure);
+        return true;
+    }
     const uint32_t first = next_of(enc);
     while (!is_all && next_of(enc) - first < EVENTS_A_POLL && enc->status == ST_OK)
         is_all = encoder_run(enc, EVENTS_A_RUN, &p->events);
@@ -66,13 +79,6 @@ static bool poll_advance(struct sink *s) {
         return false;
     send_events(p);
     return true;
-}
-
-static void poll_refuse(struct sink *s, const struct api_error *e) {
-    struct poll_sink *p = (struct poll_sink *)s;
-    struct http_request *req = p->http;
-    p->http = NULL;
-    respond_error(req, e);
 }
 
 static void free_poll(uv_handle_t *timer) { mem_free(timer->data); }
@@ -144,16 +150,18 @@ static void start_poll(struct http_request *req, struct generation *gen, uint32_
 
 /* ---- the handlers ---- */
 
-/* A generation is found with the key that started it, and no other. */
+/* A generation is found with the key that started it, and no other. NULL: it is not in memory. */
 static struct generation *find_own(struct http_request *req) {
     struct generation *gen = generation_find(req->server->generations, req->grant.key, req->arg);
-    if (gen && (gen->is_findable || !gen->has_ended)) return gen;
+    return gen && generation_is_visible(gen) ? gen : NULL;
+}
+
+static void refuse_unknown(struct http_request *req) {
     struct api_error e = {0};
     api_refuse(&e, 404, NULL, "request_not_found",
                "unknown request \"%.*s\"; finished ones are kept for %.0f s", STR_ARG(req->arg),
                req->server->settings.keep_s);
     respond_error(req, &e);
-    return NULL;
 }
 
 static bool accepts_events(const struct http_request *req) {
@@ -161,18 +169,24 @@ static bool accepts_events(const struct http_request *req) {
     return str_starts(accept, STR("text/event-stream"));
 }
 
-/* The header Last-Event-ID has precedence over ?after=N. */
-static void resume_stream(struct http_request *req, struct generation *gen, uint64_t after) {
+/* The header Last-Event-ID has precedence over ?after=N. False: it was answered with 400. */
+static bool read_after(struct http_request *req, uint32_t *out) {
+    uint64_t after;
+    if (!http_request_query_u64(req, "after", 0, &after)) return false;
     struct str last = str_trim(http_find(req->head, "last-event-id"));
-    if (last.len > 0 && !str_to_u64(last, &after)) {
+    if (accepts_events(req) && last.len > 0 && !str_to_u64(last, &after)) {
         struct api_error e = {0};
         api_refuse(&e, 400, "last-event-id", NULL,
                    "last-event-id is \"%.*s\"; it must be a whole number", STR_ARG(last));
         respond_error(req, &e);
-        return;
+        return false;
     }
-    struct sink *s =
-        sink_stream_create(req, gen, after > UINT32_MAX ? UINT32_MAX : (uint32_t)after);
+    *out = after > UINT32_MAX ? UINT32_MAX : (uint32_t)after;
+    return true;
+}
+
+static void resume_stream(struct http_request *req, struct generation *gen, uint32_t after) {
+    struct sink *s = sink_stream_create(req, gen, after);
     if (s)
         generation_join_sink(gen, s);
     else
@@ -180,29 +194,55 @@ static void resume_stream(struct http_request *req, struct generation *gen, uint
 }
 
 void handle_generation_get(struct http_request *req) {
-    uint64_t after, wait_ms;
+    uint64_t wait_ms;
+    uint32_t after;
     struct generation *gen = find_own(req);
-    if (!gen) return;
-    if (!http_request_query_u64(req, "after", 0, &after)) return;
+    if (!gen && !req->server->store) {
+        refuse_unknown(req);
+        return;
+    }
+    if (!read_after(req, &after)) return;
     if (!http_request_query_u64(req, "wait_ms", 0, &wait_ms)) return;
-    if (accepts_events(req))
+    if (!gen)
+        stored_request_get(req, after, accepts_events(req));
+    else if (accepts_events(req))
         resume_stream(req, gen, after);
     else
-        start_poll(req, gen, after > UINT32_MAX ? UINT32_MAX : (uint32_t)after, wait_ms);
+        start_poll(req, gen, after, wait_ms);
 }
 
-void handle_generation_delete(struct http_request *req) {
-    struct generation *gen = find_own(req);
-    if (!gen) return;
-    char body[GENERATION_ID_BYTES + 64];
-    bool was_live = !answer_is_done(&gen->answer);
-    int len = snprintf(body, sizeof(body), "{\"id\":\"%s\",\"status\":\"%s\"}", gen->answer.id,
-                       was_live ? "cancelled" : status_of(gen));
+/* The generation may be freed. */
+static void forget(struct generation *gen, bool was_live) {
     struct api_error e = {0};
     api_refuse(&e, 499, NULL, "request_cancelled", "the request was cancelled");
     if (was_live)
         generation_fail(gen, &e);
     else
         generation_forget(gen);
-    respond(req, &(struct response){.status = 200, .body = {body, (size_t)len}});
+}
+
+void handle_generation_delete(struct http_request *req) {
+    struct generation *gen = find_own(req);
+    if (!gen && req->server->store) {
+        stored_request_delete(req);
+        return;
+    }
+    if (!gen) {
+        refuse_unknown(req);
+        return;
+    }
+    char body[GENERATION_ID_BYTES + 64];
+    bool was_live = !answer_is_done(&gen->answer);
+    const bool is_durable = gen->is_durable;
+    if (is_durable) {
+        gen->is_deleted = true;
+        gen->is_findable = false;
+    }
+    int len = snprintf(body, sizeof(body), "{\"id\":\"%s\",\"status\":\"%s\"}", gen->answer.id,
+                       was_live ? "cancelled" : status_of(gen));
+    forget(gen, was_live);
+    if (is_durable)
+        stored_request_delete(req); /* after its end is stored */
+    else
+        respond(req, &(struct response){.status = 200, .body = {body, (size_t)len}});
 }

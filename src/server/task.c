@@ -97,7 +97,7 @@ static void parse_body(struct task *task) {
     task->status = parse(task, &doc, &task->error);
     if (task->status == ST_OK) task->status = task->read_body(task, doc);
     if (task->status != ST_OK && task->error.status == 0) refuse_memory(task);
-    if (!task->body_copy) http_drop_body(task->http->x); /* on the I/O thread */
+    if (!task->body_copy) http_request_drop_body(task->http); /* on the I/O thread */
     mem_free(task->body_copy);
     task->body_copy = NULL;
     task->body.ptr = NULL;
@@ -122,14 +122,14 @@ void *task_create(struct http_request *req, size_t bytes, task_body_fn *read_bod
 
 void task_read_body(struct task *task) {
     struct http_request *req = task->http;
-    bool in_pool = http_body(req->x).len >= TASK_READ_FROM_BYTES;
+    bool in_pool = http_request_body(req).len >= TASK_READ_FROM_BYTES;
     task->work = parse_body;
-    task->body = http_body(req->x);
+    task->body = http_request_body(req);
     task->body_bytes_max = req->server->settings.body_max;
     if (in_pool) {
         task->body_copy = mem_dup(task->body.ptr, task->body.len);
         task->body.ptr = task->body_copy;
-        http_drop_body(req->x);
+        http_request_drop_body(req);
     }
     if (!task->body.ptr) {
         task->work = refuse_memory;

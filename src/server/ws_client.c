@@ -241,6 +241,7 @@ static enum status read_message(struct ws_message *t, struct json *message) {
     if (body != message || !is_read) json_destroy(message);
     if (!is_read) return st;
     st = codec_read_body(t->codec, body, t->base.logs_body, &t->request, &t->base.error);
+    if (st == ST_OK) st = api_keeping_refuse(&t->request, &t->base.error);
     return st == ST_OK || st == ST_BAD ? st : refuse_memory(&t->base.error);
 }
 

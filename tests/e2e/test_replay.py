@@ -346,6 +346,52 @@ def test_a_simulated_run_is_the_same_every_time(tmp_path, policy):
     assert one["finish_reasons"]["length"] == 20
 
 
+def lines_of(count, **more):
+    return [
+        {"id": f"line{i}", "prompt_len": 40, "max_tokens": 20, "ignore_eos": True, **more}
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_batch_lines_delay_other_requests_by_a_few_steps(tmp_path, policy):
+    others = [
+        {"id": f"r{i}", "at_ms": 200 * i, "prompt_len": 60, "max_tokens": 10, "ignore_eos": True}
+        for i in range(10)
+    ]
+    flags = ["--sim", "h200-8b", "--policy", policy, "--set", "max_seqs=8", "--json"]
+    flags += ["--set", "dynamic_batch=1", "--set", "static_wait_ms=0"]
+    alone = answer("replay", *flags, "--requests", write(tmp_path / "a.jsonl", others))
+    mixed = [*lines_of(300, batch=True), *others]
+    got = answer("replay", *flags, "--requests", write(tmp_path / "b.jsonl", mixed))
+    assert got["finish_reasons"]["length"] == 310  # more than may be in the engine at one time
+    assert (got["batch_choices"], got["batch_output_tokens"]) == (300, 6000)
+    assert got["ttft_ms"]["p99"] < alone["ttft_ms"]["p99"] + 60
+    assert got["tpot_ms"]["p99"] < 1.5 * alone["tpot_ms"]["p99"]
+
+
+def test_a_recording_knows_batch_lines(tmp_path):
+    one = {"id": "r", "at_ms": 20, "prompt_len": 9, "max_tokens": 5}
+    requests = [*lines_of(30, batch=True), one]
+    path, recording = write(tmp_path / "in.jsonl", requests), tmp_path / "recording.json"
+    flags = ["--sim", "h200-8b", "--set", "max_seqs=4", "--json", "--requests"]
+    answer("replay", *flags, path, "--record", recording)
+    got = json.loads(recording.read_text())
+    column = got["hello"]["rows"].index("batch")
+    rows = [row for step in got["steps"] for row in step.get("rows", [])]
+    assert {row[column] for row in rows} == {0, 1}
+    preempted = [entry for step in got["steps"] for entry in step.get("preempted", [])]
+    assert [entry[2] for entry in preempted] == ["batch"]
+    again = answer("replay", *flags, recording)
+    assert (again["choices"], again["batch_choices"]) == (31, 30)
+
+
+def test_batch_lines_have_the_same_answers_as_requests(tmp_path):
+    plain = replay(tmp_path, [*REQUESTS, *lines_of(6)], "--set", "max_seqs=4")
+    batch = replay(tmp_path, [*REQUESTS, *lines_of(6, batch=True)], "--set", "max_seqs=4")
+    assert bits(plain) == bits(batch)
+
+
 def test_a_profile_can_be_a_file(tmp_path):
     path = write(tmp_path / "in.jsonl", SIM[:1])
     profile = {"fixed_us": 1000, "per_token_us": 10, "per_attended_us": 0, "per_move_us": 1}

@@ -6,6 +6,7 @@
  *
  * wrap: uv_queue_work
  */
+#include "server/generations.h"
 #include "unit/server/generation_rig.h"
 
 #include "fault/fail_alloc.h"

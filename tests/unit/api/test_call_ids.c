@@ -117,7 +117,7 @@ static const struct result_case cases[] = {
          "g", "a", "2") "]",
      NULL},
     {RESPONSES, "[" ASK "," OUT("a", "1") "]", "input[1].call_id",
-     "Send the function_call item (responses are not stored by this server) first"},
+     "Send the function_call item first"},
     {RESPONSES, "[" FC("a", "f") "," OUT("x", "1") "]", "input[1].call_id", "has the id 'x';"},
     {RESPONSES, "[" FC("a", "f") "," ASK "]", "input[0].call_id",
      "the tool call 'a' has no result. Send a function_call_output item with this call_id after"},

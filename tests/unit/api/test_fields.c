@@ -301,7 +301,8 @@ static void expect_count(enum api_endpoint endpoint, const struct api_field *f, 
         put_list(&p, f->path, (uint32_t)count);
     } else if (f->kinds & FIELD_MAP) {
         for (uint32_t i = 0; i < (uint32_t)count; i++)
-            buf_printf(&value, "%s\"%u\":1", i ? "," : "{", i);
+            buf_printf(&value, "%s\"%u\":%s", i ? "," : "{", i,
+                       f->store == STORE_METADATA ? "\"\"" : "1");
         buf_put_text(&value, count > 0 ? "}" : "{}");
     } else {
         put_text_of(&p, (size_t)count);

@@ -232,16 +232,17 @@ static void check_flag(const struct command *c, const struct flag *f) {
     if (f->kind == FLAG_INT || f->kind == FLAG_REAL) assert_true(f->min < f->max);
     /* A fallback passes its own check: reading it does not stop at a CHECK. */
     if (!f->fallback) return;
-    char *words[] = {(char *)"m", (char *)"--", NULL, NULL};
+    char *words[4];
     char flag_text[64];
+    int count = 0;
     snprintf(flag_text, sizeof(flag_text), "--%s", f->name);
-    words[1] = flag_text;
-    words[2] = (char *)f->fallback;
+    if (c->takes_model) words[count++] = (char *)"-m";
+    if (c->takes_model || c->operands_max) words[count++] = (char *)"m";
+    words[count++] = flag_text;
+    words[count++] = (char *)f->fallback;
     struct args *a = NULL;
     struct err err = {0};
-    assert_int_equal(args_parse(c, c->takes_model || c->operands_max ? 3 : 2,
-                                c->takes_model || c->operands_max ? words : words + 1, &a, &err),
-                     EXIT_FINE);
+    assert_int_equal(args_parse(c, count, words, &a, &err), EXIT_FINE);
     args_destroy(a);
 }
 

@@ -34,6 +34,25 @@ static void test_the_bar_shows_share_rate_and_time_left_within_the_width(void **
     assert_string_equal(line, "loading  42%");
 }
 
+static void test_work_that_counts_lines_shows_its_own_text(void **state) {
+    (void)state;
+    struct progress_bar p = {.bar = true};
+    char line[512];
+    progress_bar_begin(&p, "batch", 200, 50);
+    p.shown_us = INT64_MAX / 2; /* never the time to draw */
+    progress_bar_update_text(&p, 100, "100 of 200 lines  5.0 lines/s");
+    progress_bar_render(&p, p.began_us, 80, line, sizeof(line));
+    assert_non_null(strstr(line, "###-"));
+    assert_non_null(strstr(line, "]   50%  100 of 200 lines  5.0 lines/s"));
+    for (uint32_t columns = 1; columns < 120; columns++) {
+        progress_bar_render(&p, p.began_us, columns, line, sizeof(line));
+        assert_true(strlen(line) < columns);
+    }
+    progress_bar_begin(&p, "other", 10, 0); /* the text is not that of later work */
+    progress_bar_render(&p, p.began_us, 0, line, sizeof(line));
+    assert_string_equal(line, "other  0%  0 B of 10 B");
+}
+
 /* A transfer that continues an earlier one must not count the earlier bytes in its rate. */
 static void test_each_transfer_begins_its_own_bar(void **state) {
     (void)state;
@@ -58,6 +77,7 @@ static void test_each_transfer_begins_its_own_bar(void **state) {
 int main(void) {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(test_the_bar_shows_share_rate_and_time_left_within_the_width),
+        cmocka_unit_test(test_work_that_counts_lines_shows_its_own_text),
         cmocka_unit_test(test_each_transfer_begins_its_own_bar),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

@@ -32,7 +32,7 @@ static struct request *make(uint64_t id, uint32_t n) {
 
 static struct mailbox *box(uint32_t max) {
     struct mailbox *m = NULL;
-    assert_int_equal(mailbox_create(&m, max), ST_OK);
+    assert_int_equal(mailbox_create(&m, max, 8), ST_OK);
     return m;
 }
 
@@ -64,13 +64,35 @@ static void test_one_more_than_fits_is_full_until_one_has_ended(void **state) {
     assert_int_equal(atomic_load(&r[2]->refs), 1); /* the caller's alone */
     request_unref(mailbox_take_submitted(m));
     assert_int_equal(mailbox_submit(m, r[2], true), ST_FULL); /* it waits elsewhere now */
-    mailbox_set_live(m, 0, 1);
+    mailbox_set_live(m, false, 0, 1);
     assert_int_equal(mailbox_submit(m, r[2], true),
                      ST_FULL); /* it runs now, and one is in the inbox */
-    mailbox_set_live(m, 0, 0);
+    mailbox_set_live(m, false, 0, 0);
     assert_int_equal(mailbox_submit(m, r[2], true), ST_OK);
     for (uint32_t i = 0; i < 3; i++) request_unref(r[i]);
     mailbox_destroy(m); /* releases the two that are left */
+}
+
+static void test_batch_requests_have_places_of_their_own(void **state) {
+    (void)state;
+    struct mailbox *m = NULL;
+    assert_int_equal(mailbox_create(&m, 2, 3), ST_OK);
+    struct request *line = make(1, 3), *more = make(2, 1), *other = make(3, 2);
+    line->is_batch = more->is_batch = true;
+    assert_int_equal(mailbox_submit(m, line, true), ST_OK);
+    assert_int_equal(mailbox_submit(m, more, true), ST_FULL);
+    assert_int_equal(mailbox_submit(m, other, true), ST_OK); /* lines take no place of others */
+    assert_int_equal(mailbox_waiting(m), 5);
+    request_unref(mailbox_take_submitted(m));
+    request_unref(mailbox_take_submitted(m));
+    mailbox_set_live(m, true, 1, 2);
+    assert_int_equal(mailbox_submit(m, more, true), ST_FULL);
+    mailbox_set_live(m, true, 1, 1);
+    assert_int_equal(mailbox_submit(m, more, true), ST_OK);
+    request_unref(line);
+    request_unref(more);
+    request_unref(other);
+    mailbox_destroy(m);
 }
 
 static void test_the_queue_is_counted_in_choices(void **state) {
@@ -79,14 +101,14 @@ static void test_the_queue_is_counted_in_choices(void **state) {
     struct request *wide = make(1, 6), *three = make(2, 3), *two = make(3, 2);
     assert_int_equal(mailbox_submit(m, wide, true), ST_OK); /* nobody waits: later is no better */
     request_unref(mailbox_take_submitted(m));
-    mailbox_set_live(m, 0, 0);
+    mailbox_set_live(m, false, 0, 0);
     assert_int_equal(mailbox_submit(m, three, true), ST_OK);
     assert_int_equal(mailbox_submit(m, two, true), ST_FULL);
     request_unref(mailbox_take_submitted(m));
     assert_int_equal(mailbox_waiting(m), 3);
     assert_int_equal(mailbox_submit(m, two, true),
                      ST_FULL); /* the engine has them, and has said nothing */
-    mailbox_set_live(m, 1, 1);
+    mailbox_set_live(m, false, 1, 1);
     assert_int_equal(mailbox_submit(m, two, true), ST_OK);
     request_unref(wide);
     request_unref(three);
@@ -239,7 +261,7 @@ static void test_several_requests_need_one_notification(void **state) {
             request_unref(mailbox_take_submitted(m));
             request_unref(r[i]);
         }
-        mailbox_set_live(m, 0, 0);
+        mailbox_set_live(m, false, 0, 0);
     }
     mailbox_destroy(m);
 }
@@ -278,7 +300,7 @@ static void *engine_main(void *arg) {
             }
             request_unref(r);
         }
-        mailbox_set_live(rush->box, 0, 0);
+        mailbox_set_live(rush->box, false, 0, 0);
         mailbox_flush(rush->box);
         mailbox_wait(rush->box, 1000);
     }
@@ -319,6 +341,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requests_are_taken_in_their_order),
         cmocka_unit_test(test_one_more_than_fits_is_full_until_one_has_ended),
+        cmocka_unit_test(test_batch_requests_have_places_of_their_own),
         cmocka_unit_test(test_the_queue_is_counted_in_choices),
         cmocka_unit_test(test_cancellations_gather_and_come_once),
         cmocka_unit_test(test_choices_cancelled_for_several_reasons_keep_them),

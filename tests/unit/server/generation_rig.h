@@ -20,6 +20,7 @@
 #include "server/accounts.h"
 #include "server/registry.h"
 #include "server/generation.h"
+#include "server/generations.h"
 #include "server/sink.h"
 #include "unit/api/sse_pieces.h"
 

@@ -39,6 +39,7 @@
 #include "report/tracer.h"
 #include "server/accounts.h"
 #include "server/generation_int.h"
+#include "server/generations.h"
 #include "server/registry.h"
 #include "server/server_int.h"
 #include "server/work_queue.h"

@@ -3,6 +3,7 @@
  * Method: generations on a simulated model and its real engine thread; one case for each stage at
  *         which a client can disconnect and each way to fetch an answer again; then a seeded random
  *         walk over all of it that verifies every invariant after each operation. */
+#include "server/generations.h"
 #include "unit/server/generation_rig.h"
 
 #include "base/rng.h"

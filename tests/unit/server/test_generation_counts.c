@@ -1,6 +1,7 @@
 /* Goal:   what a generation counts while its prompt is prepared is exact and given back; ids that
  *         several generations share lead to the newest of those that are left.
  * Method: generations on a loop that does not turn between two looks; every order of removal. */
+#include "server/generations.h"
 #include "unit/server/generation_rig.h"
 
 #define SMALL "{\"model\":\"t\",\"prompt\":\"a\",\"max_tokens\":4,\"stream\":true}"

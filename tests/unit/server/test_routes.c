@@ -58,18 +58,23 @@ static void test_a_route_says_how_large_its_body_may_be(void **state) {
     (void)state;
     struct str arg;
     uint32_t allowed;
-    const uint64_t body_max = 8 << 20;
+    const uint64_t body_max = 8 << 20, file_max = 100 << 20;
     for (uint32_t i = 0; i < routes_count(); i++) {
         const struct route *r = routes_at(i);
-        const uint64_t bytes = routes_body_bytes(r, body_max);
+        const uint64_t bytes = routes_body_bytes(r, body_max, file_max);
         if (r->method != HTTP_POST) assert_int_equal(bytes, 0);
+        if (r->body_bytes == BODY_FILE) {
+            assert_int_equal(bytes, file_max + BODY_FORM_BYTES);
+            assert_int_equal(r->class, ROUTE_WORK);
+            continue;
+        }
         if (r->method == HTTP_POST && r->class == ROUTE_WORK) assert_int_equal(bytes, body_max);
-        if (r->method == HTTP_POST && r->class != ROUTE_WORK) assert_in_range(bytes, 1, BODY_SMALL);
-        assert_true(routes_body_bytes(r, 1024) <= 1024);
+        if (r->method == HTTP_POST && r->class != ROUTE_WORK) assert_in_range(bytes, 1, BODY_ITEMS);
+        assert_true(routes_body_bytes(r, 1024, file_max) <= 1024);
     }
-    assert_int_equal(routes_body_bytes(NULL, body_max), 0);
+    assert_int_equal(routes_body_bytes(NULL, body_max, file_max), 0);
     const struct route *head = routes_find(HTTP_HEAD, STR("/livez"), &arg, &allowed);
-    assert_int_equal(routes_body_bytes(head, body_max), 0);
+    assert_int_equal(routes_body_bytes(head, body_max, file_max), 0);
 }
 
 static void test_a_path_and_a_method_find_one_route(void **state) {
@@ -81,8 +86,8 @@ static void test_a_path_and_a_method_find_one_route(void **state) {
     } cases[] = {
         {HTTP_POST, "/v1/chat/completions", "/v1/chat/completions", "", 0},
         {HTTP_POST, "/chat/completions", "/chat/completions", "", 0},
-        {HTTP_GET, "/v1/chat/completions", NULL, "", 1u << HTTP_POST},
-        {HTTP_PUT, "/v1/chat/completions", NULL, "", 1u << HTTP_POST},
+        {HTTP_GET, "/v1/completions", NULL, "", 1u << HTTP_POST},
+        {HTTP_PUT, "/v1/completions", NULL, "", 1u << HTTP_POST},
         {HTTP_GET, "/v1/models", "/v1/models", "", 0},
         {HTTP_HEAD, "/v1/models", "/v1/models", "", 0},
         {HTTP_GET, "/v1/models/", NULL, "", 0},
@@ -90,6 +95,20 @@ static void test_a_path_and_a_method_find_one_route(void **state) {
         {HTTP_GET, "/v1/requests/abc", "/v1/requests/*", "abc", 0},
         {HTTP_DELETE, "/v1/requests/abc", "/v1/requests/*", "abc", 0},
         {HTTP_POST, "/v1/requests/abc", NULL, "", 1u << HTTP_GET | 1u << HTTP_DELETE},
+        {HTTP_GET, "/v1/files/file-1/content", "/v1/files/*/content", "file-1", 0},
+        {HTTP_GET, "/v1/files/content", "/v1/files/*", "content", 0},
+        {HTTP_GET, "/v1/files//content", "/v1/files/*", "/content", 0},
+        {HTTP_GET, "/v1/files/a/b/content", "/v1/files/*", "a/b/content", 0},
+        {HTTP_GET, "/v1/files/a/contents", "/v1/files/*", "a/contents", 0},
+        {HTTP_POST, "/v1/files/a/content", NULL, "", 1u << HTTP_GET | 1u << HTTP_DELETE},
+        {HTTP_POST, "/v1/batches/b/cancel", "/v1/batches/*/cancel", "b", 0},
+        {HTTP_POST, "/v1/batches//cancel", NULL, "", 1u << HTTP_GET},
+        {HTTP_POST, "/v1/batches/cancel", NULL, "", 1u << HTTP_GET},
+        {HTTP_GET, "/v1/conversations/c/items", "/v1/conversations/*/items", "c", 0},
+        {HTTP_GET, "/v1/conversations/c/items/m", "/v1/conversations/*/items/*", "c/items/m", 0},
+        {HTTP_DELETE, "/v1/conversations/c/items/m", "/v1/conversations/*/items/*", "c/items/m", 0},
+        {HTTP_POST, "/v1/messages/batches", "/v1/messages/batches", "", 0},
+        {HTTP_GET, "/v1/messages/batches/m/results", "/v1/messages/batches/*/results", "m", 0},
         {HTTP_GET, "/v1/modelsx", NULL, "", 0},
         {HTTP_GET, "/V1/models", NULL, "", 0},
         {HTTP_GET, "//v1/models", NULL, "", 0},
@@ -113,14 +132,13 @@ static void test_a_path_and_a_method_find_one_route(void **state) {
     }
 }
 
-/* "/v1/models/{id}" of the document is "/v1/models/x" of a client. */
+/* "/v1/files/{id}/content" of the document is "/v1/files/x/content" of a client. */
 static struct str spell(const char *path, char *out, size_t bytes) {
-    const char *brace = strchr(path, '{');
-    size_t len = brace ? (size_t)(brace - path) : strlen(path);
-    assert_true(len + 2 < bytes);
-    memcpy(out, path, len);
-    if (brace) out[len++] = 'x';
-    return (struct str){out, len};
+    const char *brace = strchr(path, '{'), *end = brace ? strchr(brace, '}') : NULL;
+    const int before = brace ? (int)(brace - path) : (int)strlen(path);
+    int len = snprintf(out, bytes, "%.*s%s%s", before, path, brace ? "x" : "", end ? end + 1 : "");
+    assert_in_range(len, 1, bytes - 1);
+    return (struct str){out, (size_t)len};
 }
 
 static enum http_method method_of(const char *word) {

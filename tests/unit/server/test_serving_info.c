@@ -7,6 +7,7 @@
 #include "engine/control.h"
 #include "engine/embedder.h"
 #include "server/engine_ask.h"
+#include "server/generations.h"
 #include "unit/server/server_rig.h"
 
 #define COMPLETIONS "POST /v1/completions"

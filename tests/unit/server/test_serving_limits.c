@@ -5,6 +5,7 @@
  *         is stepped by hand, so that requests stay queued for as long as the test wants.
  * wrap: clock_now engine_start engine_submit engine_wake log_line tracer_add uv_now
  * wrap: uv_timer_start */
+#include "server/generations.h"
 #include "unit/server/server_rig.h"
 
 #define COMPLETIONS "POST /v1/completions"

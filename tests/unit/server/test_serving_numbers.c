@@ -5,6 +5,7 @@
  * wrap: clock_now engine_start log_line tracer_add uv_now uv_timer_start */
 #include <math.h>
 
+#include "server/generations.h"
 #include "unit/server/server_rig.h"
 
 #define KEYS "k1 name=alice tenant=a rpm=10 tpm=1000\nk2 name=bob tenant=b admin\n"

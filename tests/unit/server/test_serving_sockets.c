@@ -5,6 +5,7 @@
  * Method: the whole server on a loop that the test turns, with a stopped clock and an engine that
  *         is stepped by hand; frames are written and read as bytes.
  * wrap: clock_now engine_start log_line tracer_add uv_now uv_timer_start */
+#include "server/generations.h"
 #include "unit/server/server_rig.h"
 
 #define ASK "{\"path\":\"/v1/completions\",\"body\":{\"prompt\":[5,6,7],\"max_tokens\":3}}"

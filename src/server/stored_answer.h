@@ -1,0 +1,57 @@
+/* server/stored_answer.h - answers that survive a crash.
+ *
+ * A request is durable if it has `store: true`, `background: true`, a `conversation` or the header
+ * x-jitney-keep: durable. Its row is stored before anything is sent to the client. Then the answer
+ * is generated like any other. Nothing else is stored until its end: the engine gives the same bits
+ * each time, so after a crash the request is generated again from its first token, and a client
+ * that comes back gets the same events with the same numbers.
+ *
+ *     prepared --insert--> submitted to the engine --events--> ended --finish--> in the store
+ *
+ * A sink of its own collects the events of the answer, and keeps the generation until its end is
+ * stored. While the end cannot be stored (a full disk), it is tried again every second.
+ *
+ * What ends because the server ends (shutting_down, engine_lost) stays open in the store and is
+ * generated again after the next start.
+ *
+ * Thread: the I/O thread.
+ */
+#ifndef SERVER_STORED_ANSWER_H
+#define SERVER_STORED_ANSWER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "api/error.h"
+#include "base/status.h"
+#include "base/str.h"
+
+struct answer_row;
+struct generation;
+struct server;
+struct sink;
+
+/* Make a generation that was not started durable; its sink is added. `body` is its request's body,
+ * complete; `items` its own input as items, or empty. Both are copied. ST_NOMEM. */
+enum status stored_answer_keep(struct server *s, struct generation *gen, struct str body,
+                               struct str items);
+/* The same for one that was read from the store. */
+enum status stored_answer_resume(struct server *s, struct generation *gen);
+
+/* generations_options.on_prepared. */
+void stored_answer_insert(void *ctx, struct generation *gen);
+/* Try again to store ends that could not be stored; called by the server's timer. */
+void stored_answers_retry(struct server *s);
+
+/* ---- stored_recover.c ---- */
+
+/* All models are loaded: generate the answers that were open when the last process ended. Called
+ * again by the timer while some are left. */
+void stored_answers_recover(struct server *s);
+/* One that was read stays open for a reason that may pass: all are read again in a second. */
+void stored_answers_recover_again(struct server *s);
+/* The engine is lost: count it for the answers under way, so that one that causes it each time ends
+ * with an error. */
+void stored_answers_note_lost(struct server *s);
+
+#endif
