@@ -228,15 +228,18 @@ static uint32_t cut_to_credit(struct planning *p, uint32_t first, uint32_t max) 
     return max;
 }
 
-/* Tokens of a prompt that the limit of the step allows. */
+/* Tokens of a prompt that the limit of the step allows. The first one has the price of a row, the
+ * others that of tokens. */
 static uint32_t tokens_within(const struct planning *p, uint32_t first, uint32_t max) {
     const struct plan *plan = p->plan;
     const struct cost_model *m = &p->s->cost;
-    if (isinf(p->line_limit_us)) return max;
-    double so_far_us = p->others_us + added_us(p, 0, 0);
-    double by_tokens_us = cost_predict_us(m, plan->token_count, plan->attended_tokens);
-    return cost_tokens_within(m, p->line_limit_us - so_far_us + by_tokens_us, plan->token_count,
-                              plan->attended_tokens, first, max);
+    if (isinf(p->line_limit_us) || max == 0) return max;
+    double left_us = p->line_limit_us - p->others_us - added_us(p, first, 1);
+    if (left_us < 0) return 0;
+    uint32_t tokens = plan->token_count + 1;
+    uint64_t attended = plan->attended_tokens + cost_attended(first, 1);
+    double target_us = left_us + cost_predict_us(m, tokens, attended);
+    return 1 + cost_tokens_within(m, target_us, tokens, attended, first + 1, max - 1);
 }
 
 uint32_t sched_line_chunk(struct planning *p, seq_idx i, uint32_t first) {
