@@ -98,7 +98,7 @@ export class Picture {
         const at = this.store.at.rows;
         const {rows} = step;
         for (let row = 0; row < rows.length; row += this.store.stride) {
-            const isDecode = rows[row + at.sampled] && rows[row + at.count] === 1;
+            const isDecode = rows[row + at.sampled] && rows[row + at.count] - rows[row + at.drafts] === 1;
             const isCached = rows[row + at.cached] > rows[row + at.count];
             cells[rows[row + at.seat]] = isDecode ? DECODE : isCached ? CACHED : PREFILL;
         }

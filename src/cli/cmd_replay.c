@@ -41,6 +41,12 @@ static const struct flag flags[] = {
      .value = "KNOB=VALUE",
      .repeats = true,
      .help = "Set a knob; \"jitney knobs\" lists them."},
+    {.name = "speculate",
+     .kind = FLAG_TEXT,
+     .value = "NAME",
+     .fallback = "off",
+     .help = "Draft tokens, which the model verifies several at a time: ngram, suffix, model:PATH "
+             "or off. Answers stay the same (docs/speculation.md)."},
     {.name = "device",
      .kind = FLAG_TEXT,
      .value = "auto|cpu|cuda:N",
@@ -79,6 +85,7 @@ struct job {
     const struct args *args;
     const struct sched_policy *policy;
     struct knobs knobs;
+    struct speculate_option speculate;
     struct buf text; /* of the list */
     struct request_list list;
     struct replay replay;
@@ -106,6 +113,9 @@ static enum exit_code read_settings(struct job *j, struct err *err) {
         if (knobs_set_pair(&j->knobs, str_of(args_text_at(a, "set", i)), &why) != ST_OK)
             return usage_set(err, "replay: %s", why.text);
     }
+    struct err why = {0};
+    if (speculate_option_parse(str_of(args_text(a, "speculate")), &j->speculate, &why) != ST_OK)
+        return usage_set(err, "replay: --speculate: %s", why.text);
     return EXIT_FINE;
 }
 
@@ -170,6 +180,7 @@ static enum status open_service(struct job *j, const char *path, const struct en
                                             .fp8_weights =
                                                 strcmp(args_text(j->args, "weights"), "fp8") == 0,
                                             .spill_dir = env->tmp_dir,
+                                            .speculate = j->speculate,
                                             .record_bytes = RECORD_BYTES,
                                             .on_progress = progress_bar_on_load,
                                             .progress_ctx = &bar};

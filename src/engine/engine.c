@@ -59,6 +59,7 @@ struct engine {
     int64_t target_us;       /* step_target_ms */
     struct request_bounds bounds;
     struct cache_salts *salts;
+    struct spec *spec;
     int32_t *ends; /* bounds.ends */
 
     /* The engine thread only. */
@@ -84,9 +85,10 @@ struct engine {
 };
 
 /* The choice's last event is published: end its sequence and release its request. */
-static void release_choice(struct engine *e, struct choice *c) {
+static void release_choice(struct engine *e, struct choice *c, uint32_t total) {
     if (c->seq != SEQ_NONE) {
         e->runner.end(e->runner.self, c->seq);
+        spec_end(e->spec, c->seq, c->tokens, total, c->prompt_tokens);
         e->choices[c->seq] = NULL;
     }
     c->seq = SEQ_NONE;
@@ -130,7 +132,8 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
                               .reads_no_prefix = needs_prompt,
                               .one_row_at_a_time = needs_prompt,
                               .waits_for_token = r->waits_for_token,
-                              .is_batch = r->is_batch};
+                              .is_batch = r->is_batch,
+                              .draft_max = c->drafter ? r->draft_max : 0};
     TRY(sched_submit(e->sched, &in, now_us, &c->seq, err));
     CHECK(c->seq < e->choice_cap);
     e->choices[c->seq] = c;
@@ -154,6 +157,7 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
         info.prompt_tops = r->prompt_tops;
     }
     e->runner.begin(e->runner.self, c->seq, &info);
+    spec_begin(e->spec, c->seq, c->drafter);
     return ST_OK;
 }
 
@@ -230,17 +234,20 @@ static void outbox_publish(struct engine *e, int64_t now_us) {
         CHECK(c->request->id == event.request);
         c->cached_tokens = event.cached_tokens;
         c->preempt_count = event.preempt_count;
+        c->drafted = event.drafted;
+        c->accepted = event.accepted;
         c->admitted_us = event.admitted_us;
         c->first_token_us = event.first_token_us;
         if (event.finish != FINISH_NONE)
             recorder_ended(e->recorder, c, event.total - c->prompt_tokens, event.seat, event.finish,
                            now_us);
+        uint32_t total = event.total;
         if (c->request->is_prompt_only) hide_answer(c, &event);
         atomic_store_explicit(&c->ready, event.total, memory_order_release);
         if (event.finish == FINISH_ERROR) note_failure(e, c);
         if (event.finish == FINISH_STOP) c->ended_by = end_token(c, event.total);
         publish(e, c, event.finish, now_us);
-        if (event.finish != FINISH_NONE) release_choice(e, c);
+        if (event.finish != FINISH_NONE) release_choice(e, c, total);
     }
     mailbox_flush(e->mailbox);
 }
@@ -279,16 +286,17 @@ static double kv_used_share(const struct engine *e, const struct kv_cache_stats 
     return (double)held / blocks;
 }
 
-/* A row that samples gives one answer token. Its input was the answer token before, or, if it has
- * several tokens, a prompt. Dropped rows do not count. */
+/* A row that samples gives one answer token, and one for each draft that was accepted. Its input was
+ * the answer token before and drafts, or, if it has more other tokens, a prompt. Dropped rows do not
+ * count. */
 static void count_tokens(const struct plan *plan, struct numbers *n) {
     uint32_t tokens = 0;
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct plan_row *row = &plan->rows[i];
         if (row->is_dropped) continue;
         tokens += row->count;
-        if (!row->samples || row->count > 1) n->prompt_tokens += row->count;
-        n->answer_tokens += row->samples;
+        if (!row->samples || row->count - row->draft_count > 1) n->prompt_tokens += row->count;
+        n->answer_tokens += row->accepted + (uint32_t)row->samples;
     }
     n->step_tokens += tokens;
     if (tokens > 0) n->step_sizes[step_size(tokens)]++;
@@ -499,6 +507,10 @@ static enum status create_parts(struct engine *e, const struct engine_options *o
     e->salts = cache_salts_create(&o->secret);
     if (!e->salts) return err_set(err, ST_NOMEM, "out of memory for an engine");
     struct sched_options sched = o->sched;
+    struct spec_options spec = {
+        .fallback = o->speculate, .vocab = o->vocab, .seq_max = sched_seq_max(k)};
+    TRY(spec_create(&e->spec, &spec, err));
+    sched.drafts = spec_source(e->spec);
     sched.kv_secret = cache_salts_block_secret(e->salts);
     TRY(sched_create(&e->sched, &sched, err));
     e->numbers.cost = cost_learned(sched_cost(e->sched));
@@ -509,7 +521,8 @@ static enum status create_parts(struct engine *e, const struct engine_options *o
     e->bounds = (struct request_bounds){.vocab = o->vocab,
                                         .ctx_tokens = o->sched.ctx_tokens,
                                         .ends = e->ends,
-                                        .end_count = o->end_count};
+                                        .end_count = o->end_count,
+                                        .spec = e->spec};
     bool made = e->choices && e->ends &&
                 mailbox_create(&e->mailbox, sched_live_max(k), sched_batch_live_max(k)) == ST_OK &&
                 recorder_create(&e->recorder, o->record_bytes, k->max_seqs, &e->numbers.sched,
@@ -542,6 +555,10 @@ enum status engine_create(struct engine **out, const struct engine_options *opti
 
 const struct kv_cache *engine_kv(const struct engine *e) { return sched_kv(e->sched); }
 
+struct spec *engine_spec(const struct engine *e) {
+    return e->spec;
+}
+
 void engine_plug(struct engine *e, const struct runner *runner) {
     CHECK(!e->is_plugged);
     CHECK(runner->depth <= RUNNER_DEPTH_MAX);
@@ -560,6 +577,7 @@ void engine_destroy(struct engine *e) {
     for (uint32_t i = 0; i < FLIGHTS; i++) plan_deinit(&e->flights[i].plan);
     sched_destroy(e->sched);
     cache_salts_destroy(e->salts);
+    spec_destroy(e->spec);
     mem_free(e->choices);
     mem_free(e->ends);
     pthread_mutex_destroy(&e->stats_lock);
@@ -619,10 +637,12 @@ enum status engine_submit(struct engine *e, const struct request_spec *spec, str
     struct request *r;
     TRY(request_create(spec, id, &e->bounds, clock_now(e->clock), &r, err));
     r->salt = cache_salts_find(e->salts, spec->tenant, spec->cache_salt);
-    enum status st = mailbox_submit(e->mailbox, r, !spec->wakes_later);
+    enum status st = request_create_drafters(r, spec, &e->bounds, err);
+    if (st == ST_OK && mailbox_submit(e->mailbox, r, !spec->wakes_later) != ST_OK)
+        st = refuse_full(e, spec, err);
     if (st != ST_OK) {
         request_unref(r);
-        return refuse_full(e, spec, err);
+        return st;
     }
     atomic_fetch_add(&e->submitted, 1);
     *out = r;

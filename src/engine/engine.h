@@ -32,8 +32,9 @@ struct engine_options {
     uint32_t vocab;
     const int32_t *ends; /* tokens of the model that end an answer; copied */
     uint32_t end_count;
-    const struct clock *clock;  /* NULL: the real one */
-    size_t record_bytes;        /* of the ring of step records; 0: a MiB */
+    const struct clock *clock;         /* NULL: the real one */
+    size_t record_bytes;               /* of the ring of step records; 0: a MiB */
+    struct speculate_option speculate; /* of requests that do not choose a drafter */
     struct cache_secret secret; /* of the prefix cache: salts and block keys are made with it */
 };
 
@@ -41,6 +42,7 @@ struct engine_options {
 enum status engine_create(struct engine **out, const struct engine_options *options,
                           struct err *err);
 const struct kv_cache *engine_kv(const struct engine *e);
+struct spec *engine_spec(const struct engine *e); /* for a draft model (spec/spec.h) */
 /* ... then the runner is plugged in; the engine closes it. */
 void engine_plug(struct engine *e, const struct runner *runner);
 void engine_destroy(struct engine *e); /* NULL is fine; stops it first */

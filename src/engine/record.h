@@ -31,9 +31,11 @@ struct record_row {
     uint32_t tenant;
     uint32_t first, count; /* its tokens [first, first + count) */
     uint16_t seat;
-    uint8_t choice;
-    uint8_t samples : 1;  /* 1: a token was sampled */
-    uint8_t is_batch : 1; /* 1: of a batch line */
+    uint16_t choice : 4;
+    uint16_t samples : 1;  /* 1: a token was sampled */
+    uint16_t is_batch : 1; /* 1: of a batch line */
+    uint16_t drafts : 5;   /* of `count`, those that were drafts */
+    uint16_t accepted : 5; /* of these */
 };
 
 struct record_arrived {
@@ -68,7 +70,7 @@ struct record_head {
     uint8_t policy;  /* its place in sched_policies */
     struct record_times times;
     uint32_t tokens, samples; /* planned: those of dropped rows, which are not listed, included */
-    uint32_t prompts;         /* rows of more than one token */
+    uint32_t prompts;         /* rows of more than one token, drafts not counted */
     uint32_t running, waiting, swapped;    /* batch lines included */
     uint32_t batch_running, batch_waiting; /* of these, the batch lines */
     uint32_t moves_in, moves_out, moves_copy;

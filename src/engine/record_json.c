@@ -14,7 +14,7 @@ void record_put_hello(const struct record_hello *hello, struct buf *out) {
                (long long)hello->epoch_ms, hello->seats, hello->blocks, hello->block_tokens);
     buf_put_text(out,
                  ",\"rows\":[\"seat\",\"request\",\"choice\",\"tenant\",\"first\",\"count\","
-                 "\"cached\",\"sampled\",\"drafts\",\"batch\"]"
+                 "\"cached\",\"sampled\",\"drafts\",\"batch\",\"accepted\"]"
                  ",\"waiting\":[\"request\",\"choice\",\"tenant\",\"why\"]"
                  ",\"arrived\":[\"request\",\"choice\",\"tenant\",\"at_us\",\"prompt\",\"max\","
                  "\"batch\"]"
@@ -81,8 +81,9 @@ static void put_rows(struct buf *out, const struct record_lists *l) {
         put_next(out, ',', row->count);
         put_next(out, ',', cached_of(l, row));
         put_next(out, ',', row->samples);
-        buf_put_text(out, ",0"); /* drafts */
+        put_next(out, ',', row->drafts);
         put_next(out, ',', row->is_batch);
+        put_next(out, ',', row->accepted);
         buf_put_char(out, ']');
     }
     buf_put_char(out, ']');

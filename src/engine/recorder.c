@@ -144,6 +144,9 @@ void recorder_empty_plan(struct recorder *r, const struct plan *plan) {
 
 /* ---- records ---- */
 
+_Static_assert(CHOICES_MAX <= 16, "a record has 4 bits for the choice");
+_Static_assert(DRAFT_MAX < 32, "a record has 5 bits for the drafts");
+
 void recorder_rows(struct recorder *r, const struct sched *s, const struct plan *plan) {
     struct record_head *h = record_begin(r->ring);
     struct record_row *to = record_rows(h);
@@ -157,10 +160,12 @@ void recorder_rows(struct recorder *r, const struct sched *s, const struct plan 
                                     .first = row->first,
                                     .count = row->count,
                                     .seat = (uint16_t)seq->seat,
-                                    .choice = (uint8_t)seq->choice,
+                                    .choice = seq->choice & 0xf,
                                     .samples = row->samples,
-                                    .is_batch = seq->is_batch};
-        prompts += row->count > 1;
+                                    .is_batch = seq->is_batch,
+                                    .drafts = row->draft_count & 0x1f,
+                                    .accepted = row->accepted & 0x1f};
+        prompts += row->count - row->draft_count > 1;
     }
     r->row_count = (uint32_t)(to - record_rows(h));
     r->prompts = prompts;

@@ -65,6 +65,7 @@ static void free_choice(struct choice *c) {
     mem_free(c->logprobs);
     mem_free(c->tops);
     sampler_destroy(c->sampler);
+    spec_seq_destroy(c->drafter);
 }
 
 static enum status make_room(struct choice *c, const struct request_spec *spec, uint32_t answer,
@@ -96,6 +97,7 @@ static enum status make_sampler(struct choice *c, const struct request_spec *spe
     sample.end_count = c->request->end_count;
     if (c->request->grammar)
         answer_grammar_apply(c->request->grammar, c->request->forces_text, &sample);
+    if (c->request->draft_max > 0) sample.rollback_max = c->request->draft_max + 1;
     TRY(sampler_create(&sample, &bounds, &c->sampler, err));
     for (uint32_t i = 0; i < spec->prompt_tokens; i++) sampler_accept(c->sampler, spec->prompt[i]);
     sampler_begin_answer(c->sampler);
@@ -168,6 +170,8 @@ static enum status fill_request(struct request *r, const struct request_spec *sp
     if (r->grammar) answer_grammar_ref(r->grammar);
     r->forces_text = spec->grammar && spec->forces_text && !spec->want_logprobs && !spec->on_logits;
     r->waits_for_token = spec->grammar || spec->sample.thinking.has_budget;
+    bool may_draft = bounds->spec && !spec->on_logits && !r->forces_text && spec->max_tokens > 0;
+    r->draft_max = may_draft ? spec_draft_max(bounds->spec, &spec->speculation) : 0;
     TRY(fill_ends(r, spec, bounds, err));
     TRY(make_prompt_room(r, spec, err));
     for (uint32_t i = 0; i < r->n; i++) {
@@ -192,6 +196,14 @@ enum status request_create(const struct request_spec *spec, uint64_t id,
         return st;
     }
     *out = r;
+    return ST_OK;
+}
+
+enum status request_create_drafters(struct request *r, const struct request_spec *spec,
+                                    const struct request_bounds *bounds, struct err *err) {
+    for (uint32_t i = 0; i < r->n && r->draft_max > 0; i++)
+        TRY(spec_seq_create(bounds->spec, &spec->speculation, r->salt, r->choices[i].total_max,
+                            &r->choices[i].drafter, err));
     return ST_OK;
 }
 

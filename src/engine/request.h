@@ -21,6 +21,7 @@
 #include "engine/settler.h"
 #include "sample/sampler.h"
 #include "sched/seq.h"
+#include "spec/spec.h"
 
 struct answer_grammar; /* engine/grammars.h */
 
@@ -48,6 +49,7 @@ struct request_spec {
                                        reference (engine/grammars.h) */
     bool forces_text; /* text that the grammar forces is appended without being sampled; not with
                          log-probabilities or a logits tap */
+    struct speculation speculation; /* which drafter, and how many drafts; copied */
     uint32_t tenant;
     bool has_share;         /* there are other tenants: this one must not take everything */
     bool is_batch;          /* a line of a batch job: it gets what other requests leave */
@@ -62,6 +64,7 @@ struct request_bounds {
     uint32_t vocab, ctx_tokens;
     const int32_t *ends; /* the model's tokens that end an answer */
     uint32_t end_count;
+    struct spec *spec; /* makes drafters; NULL: there are no drafts */
 };
 
 struct choice {
@@ -74,6 +77,7 @@ struct choice {
     struct sample_result *tops;     /* NULL: not wanted */
     struct sampler *sampler;        /* the engine thread's once submitted, but for `settling` */
     struct settle_job settling;     /* lends the sampler to another thread */
+    struct spec_seq *drafter;       /* NULL: no drafts; the engine thread's once submitted */
 
     _Atomic unsigned finish; /* enum finish_reason; set after the last `ready` */
 
@@ -85,6 +89,7 @@ struct choice {
     /* FINISH_STOP: the end or stop token, which is the last of `tokens`; else -1. */
     int32_t ended_by;
     uint32_t cached_tokens, preempt_count;
+    uint32_t drafted, accepted; /* drafts that were compared with samples; equal ones */
     /* admitted: it got a slot in the batch. */
     int64_t submitted_us, admitted_us, first_token_us, finished_us;
 
@@ -110,6 +115,7 @@ struct request {
     bool is_prompt_only;            /* no token of an answer is shown */
     struct answer_grammar *grammar; /* a reference; NULL: none */
     bool forces_text;
+    uint32_t draft_max;   /* drafts in a step */
     bool waits_for_token; /* the next draw needs the last token: the request has a grammar or a
                              thinking budget */
     logits_tap_fn *on_logits;
@@ -137,6 +143,9 @@ enum status request_check_prompt(uint64_t tokens, uint32_t ctx_tokens, bool is_m
 enum status request_create(const struct request_spec *spec, uint64_t id,
                            const struct request_bounds *bounds, int64_t now_us,
                            struct request **out, struct err *err);
+/* After its salt is known: its choices get their drafters. */
+enum status request_create_drafters(struct request *r, const struct request_spec *spec,
+                                    const struct request_bounds *bounds, struct err *err);
 bool request_ends_at(const struct request *r, int32_t token);
 void request_ref(struct request *r);
 void request_unref(struct request *r); /* NULL is fine; frees at the last one */

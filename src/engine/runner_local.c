@@ -9,6 +9,10 @@
  * are wanted, or of a request with a logits tap. There is room for the outputs of few tokens at
  * once, so it is computed by itself, in slices of so many tokens.
  *
+ * A row with drafts has an output at each of their places, described as if the drafts before it had
+ * been accepted. The outputs are taken in order, as long as each draft equals the token that was
+ * sampled at its place; the rest is ignored, whatever it is.
+ *
  * A row of a sequence with a grammar is *late* while the grammar's work for it is not done
  * (engine/settler.h). Before it is sampled, it is left out of the step. After it, its result waits:
  * the scheduler plans the row again, which is then computed without being sampled.
@@ -23,6 +27,7 @@
 #include "engine/settler.h"
 #include "graph/step.h"
 #include "kv/cache.h"
+#include "sched/drafts.h"
 
 enum {
     WIDE_TOKENS = 64,     /* in a slice of a wide row, at least, where steps are that large */
@@ -40,15 +45,18 @@ struct local_seq {
     int32_t forced[SAMPLE_FORCED_MAX]; /* of the last result */
 };
 
-/* The row of the plan and the position that an output belongs to. */
+/* The row of the plan and the position that an output belongs to. is_draft: the row's token there
+ * is a draft; the output before it is of the same row. */
 struct output_of {
     uint32_t row, pos;
+    bool is_draft;
 };
 
 /* A plan that was submitted and not collected. */
 struct local_plan {
     const struct plan *plan;    /* NULL: free */
     struct row_result *results; /* [sample_max] */
+    bool *is_open;              /* [sample_max] what was sampled last may equal the next draft */
     uint32_t step_count;        /* submitted and not collected */
     int64_t elapsed_us;
     bool has_late;      /* a row of it is late */
@@ -155,6 +163,34 @@ static void take_score(struct runner_seq *seq, uint32_t pos, const struct sample
     if (seq->prompt_tops) seq->prompt_tops[pos] = *sample;
 }
 
+/* A token was sampled at the place of a draft, behind the token that the row gave last. If that one
+ * is the draft, the sequence goes on with what was sampled here. A grammar that is not settled ends
+ * the row before it: the place is sampled again in a later step. */
+static void take_draft(struct local *l, const struct local_step *s, uint32_t i,
+                       const struct row_output *output) {
+    const struct output_of *of = &s->outputs[i];
+    struct local_seq *seq = &l->seqs[s->plan->plan->rows[of->row].seq];
+    struct row_result *out = &s->plan->results[of->row];
+    bool *is_open = &s->plan->is_open[of->row];
+    const struct runner_seq *info = &seq->info;
+    out->checked++;
+    if (!*is_open || s->step->token[s->step->output_row[i]] != out->token || output->failed) {
+        *is_open = false;
+        return;
+    }
+    int32_t token = output->sample.chosen.token;
+    sampler_accept(info->sampler, token);
+    if (info->has_grammar && !runner_is_among(info->ends, info->end_count, token) &&
+        !sampler_settle(info->sampler, true)) {
+        sampler_rollback(info->sampler, 1);
+        *is_open = false;
+        return;
+    }
+    out->accepted++;
+    give_token(seq, of->pos + 1, &output->sample, out);
+    *is_open = !out->is_end;
+}
+
 static void take_output(struct local *l, const struct local_step *s, uint32_t i,
                         const struct device_result *result) {
     const struct row_output *output = &result->outputs[i];
@@ -162,13 +198,18 @@ static void take_output(struct local *l, const struct local_step *s, uint32_t i,
     struct local_seq *seq = &l->seqs[s->plan->plan->rows[of->row].seq];
     struct row_result *out = &s->plan->results[of->row];
     if (!seq->info.sampler) return; /* the sequence has ended meanwhile */
+    if (of->is_draft) {
+        take_draft(l, s, i, output);
+        return;
+    }
     if (s->step->samplings[i].kind == SAMPLING_HAND_OVER)
         seq->info.on_logits(seq->info.logits_ctx, of->pos, result->rows + i * result->row_floats);
     else if (output->failed)
         out->failed = true;
-    else if (s->step->samplings[i].kind == SAMPLING_DRAW)
+    else if (s->step->samplings[i].kind == SAMPLING_DRAW) {
         take_token(l, seq, of->pos + 1, &output->sample, out);
-    else
+        s->plan->is_open[of->row] = !out->is_late && !out->is_end;
+    } else
         take_score(&seq->info, of->pos + 1, &output->sample);
 }
 
@@ -234,7 +275,8 @@ static void fill_row(const struct local *l, const struct plan_row *row, uint32_t
                blocks * sizeof(uint32_t));
     for (uint32_t i = 0; i < count; i++) {
         uint32_t r = step->row_count++;
-        step->token[r] = row->takes_sampled ? step_token_at(row->seq) : row->tokens[first + i];
+        bool is_sampled = row->takes_sampled && first + i == row->first;
+        step->token[r] = is_sampled ? step_token_at(row->seq) : row->tokens[first + i];
         step->pos[r] = (int32_t)(first + i);
         step->seq[r] = index;
     }
@@ -272,20 +314,59 @@ static bool is_drawn(struct local *l, struct local_plan *p, uint32_t i) {
     struct local_seq *seq = &l->seqs[row->seq];
     if (!row->samples) return false;
     if (seq->late_pos == 0) return true;
-    CHECK(seq->late_pos == row->first + row->count);
+    CHECK(seq->late_pos == row->first + row->count - row->draft_count);
     give_token(seq, seq->late_pos, &seq->late, &p->results[i]);
     seq->late_pos = 0;
     return false;
 }
 
+/* Describe what is sampled behind tokens[0 .. end) of a row with drafts. The sampler accepts those
+ * that it does not know yet, and `ahead` counts them. ST_FULL: there is no room for the edits, or
+ * the grammar needs more time. */
+static enum status describe_place(const struct local_seq *seq, const struct plan_row *row,
+                                  uint32_t end, uint32_t *ahead, struct step *step,
+                                  struct sampling *out) {
+    struct sampler *sampler = seq->info.sampler;
+    bool is_pending = row->takes_sampled && end == row->first + 1 && seq->known < end;
+    while (seq->known + *ahead < end - is_pending)
+        sampler_accept(sampler, row->tokens[seq->known + (*ahead)++]);
+    if (seq->info.has_grammar && !sampler_settle(sampler, true)) return ST_FULL;
+    return sampler_describe(sampler, end, is_pending, &step->tables, out);
+}
+
+/* A row with drafts joins the step, with as many of them as can be described. Each output has a
+ * slot of its own: only the last one's token can be the input of a row that was planned ahead. */
+static enum status add_drafts(struct local *l, struct local_step *s, uint32_t i) {
+    const struct plan_row *row = &s->plan->plan->rows[i];
+    const struct local_seq *seq = &l->seqs[row->seq];
+    struct sampling places[DRAFT_MAX + 1];
+    uint32_t count = 0, ahead = 0, first = s->step->row_count;
+    uint32_t room = l->output_max - s->step->output_count;
+    uint32_t most = row->count < room ? row->count : room;
+    while (count < most && describe_place(seq, row, row->first + count + 1, &ahead, s->step,
+                                          &places[count]) == ST_OK)
+        count++;
+    sampler_rollback(seq->info.sampler, ahead);
+    if (count == 0) return ST_FULL;
+    fill_row(l, row, row->first, count, s->step);
+    for (uint32_t n = 0; n < count; n++) {
+        bool is_last = n + 1 == row->count;
+        places[n].slot = is_last ? row->seq : l->options.seq_max + s->step->output_count;
+        add_output(s, first + n, (struct output_of){i, row->first + n, n > 0}, &places[n]);
+    }
+    return ST_OK;
+}
+
 /* A row of the plan joins the step; ST_FULL: there is no room for its logit edits. */
 static enum status add_row(struct local *l, struct local_step *s, uint32_t i) {
     const struct plan_row *row = &s->plan->plan->rows[i];
+    uint32_t count = row->count - row->draft_count;
     struct sampling sampling;
     const bool draws = is_drawn(l, s->plan, i);
+    if (draws && row->draft_count > 0) return add_drafts(l, s, i);
     if (draws) TRY(describe_draw(l, row, s->step, &sampling));
-    fill_row(l, row, row->first, row->count, s->step);
-    struct output_of of = {i, row->first + row->count - 1};
+    fill_row(l, row, row->first, count, s->step);
+    struct output_of of = {i, row->first + count - 1, false};
     if (draws) add_output(s, s->step->row_count - 1, of, &sampling);
     return ST_OK;
 }
@@ -332,14 +413,15 @@ static void submit_slice(struct local *l, struct local_plan *p, uint32_t i, uint
         struct sampling sampling = {.kind = SAMPLING_HAND_OVER};
         bool is_scored = seq->prompt_logprobs && pos + 1 < seq->prompt_tokens;
         if (is_scored) sampler_describe_score(seq->sampler, row->tokens[pos + 1], &sampling);
-        if (is_scored || seq->on_logits) add_output(s, r, (struct output_of){i, pos}, &sampling);
+        if (is_scored || seq->on_logits)
+            add_output(s, r, (struct output_of){i, pos, false}, &sampling);
     }
     uint32_t end = first + count;
     if (end == row->first + row->count && is_drawn(l, p, i)) {
         struct sampling draw;
         enum status st = describe_draw(l, row, s->step, &draw);
         CHECK(st == ST_OK); /* the step is empty */
-        add_output(s, count - 1, (struct output_of){i, end - 1}, &draw);
+        add_output(s, count - 1, (struct output_of){i, end - 1, false}, &draw);
     }
     submit_step(l, s);
 }
@@ -364,8 +446,9 @@ static enum status local_submit(void *self, const struct plan *plan, struct err 
     CHECK(plan->row_count <= l->options.sample_max);
     CHECK(l->plan_count < l->under_way_max);
     struct local_plan *p = &l->plans[(l->first_plan + l->plan_count) % l->under_way_max];
-    *p = (struct local_plan){.plan = plan, .results = p->results};
+    *p = (struct local_plan){.plan = plan, .results = p->results, .is_open = p->is_open};
     memset(p->results, 0, plan->row_count * sizeof(p->results[0]));
+    memset(p->is_open, 0, plan->row_count * sizeof(p->is_open[0]));
     submit_rows(l, p);
     for (uint32_t i = 0; i < plan->row_count && p->status == ST_OK; i++)
         if (is_wide(l, &plan->rows[i]) && !is_late(l, p, i)) submit_wide(l, p, i);
@@ -406,6 +489,7 @@ static void local_close(void *self) {
         step_destroy(l->steps[i].step, &l->loaded->device);
         mem_free(l->steps[i].outputs);
         mem_free(l->plans[i].results);
+        mem_free(l->plans[i].is_open);
     }
     mem_free(l->seqs);
     mem_free(l);
@@ -430,7 +514,7 @@ static struct step_sizes sizes_of(const struct local *l) {
         .group_count = l->kv.group_count,
         .blocks_max = (o->tokens_max + o->kv.block_tokens - 1) / o->kv.block_tokens,
         .edits_max = one > all ? one : all,
-        .deny_words_max = o->sample_max * mask_words,
+        .deny_words_max = (o->sample_max + o->draft_rows) * mask_words,
     };
 }
 
@@ -441,7 +525,8 @@ static enum status make_tables(struct local *l, const struct step_sizes *sizes, 
         TRY(step_create(&l->steps[i].step, &l->loaded->device, sizes, err));
         l->steps[i].outputs = mem_zalloc_array(l->output_max, sizeof(struct output_of));
         l->plans[i].results = mem_zalloc_array(l->options.sample_max, sizeof(struct row_result));
-        has_room = has_room && l->steps[i].outputs && l->plans[i].results;
+        l->plans[i].is_open = mem_zalloc_array(l->options.sample_max, sizeof(bool));
+        has_room = has_room && l->steps[i].outputs && l->plans[i].results && l->plans[i].is_open;
     }
     if (has_room) return ST_OK;
     return err_set(err, ST_NOMEM, "out of memory for the tables of %u rows", l->options.row_max);
@@ -450,14 +535,17 @@ static enum status make_tables(struct local *l, const struct step_sizes *sizes, 
 static enum status open_parts(struct local *l, struct err *err) {
     const struct runner_local_options *o = &l->options;
     l->output_max = o->row_max < WIDE_TOKENS ? o->row_max : WIDE_TOKENS;
-    if (l->output_max < o->sample_max) l->output_max = o->sample_max;
+    if (l->output_max < o->sample_max + o->draft_rows)
+        l->output_max = o->sample_max + o->draft_rows;
     uint32_t tapped = (o->logit_rows ? o->logit_rows : 1) + 1; /* see submit_wide */
     if (l->output_max < tapped) l->output_max = tapped;
     TRY(kv_memory_create(l->loaded, &o->kv, &l->kv, err));
     struct step_sizes sizes = sizes_of(l);
     l->edits_max = sizes.edits_max;
-    struct pass_options pass = {
-        .goal = GOAL_LOGITS, .sizes = sizes, .kv = &l->kv, .slot_count = o->seq_max};
+    struct pass_options pass = {.goal = GOAL_LOGITS,
+                                .sizes = sizes,
+                                .kv = &l->kv,
+                                .slot_count = o->seq_max + l->output_max};
     TRY(pass_create(l->loaded, &pass, &l->pass, err));
     return make_tables(l, &sizes, err);
 }

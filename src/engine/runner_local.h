@@ -22,6 +22,7 @@ struct runner_local_options {
     uint32_t row_max;            /* tokens in one step */
     uint32_t sample_max;         /* sequences in one step */
     uint32_t tokens_max;         /* the longest sequence */
+    uint32_t draft_rows;         /* drafts in one step */
     uint32_t logit_rows;         /* of a request with a logits tap: tokens in one step; 0: few */
 };
 

@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "sched/drafts.h"
 
 static const uint64_t GARBAGE = 0x6761726261676521u; /* not the hash of any text */
 enum { ROW_BITS = 16 };                              /* of a mark: the row; the rest: the step */
@@ -27,6 +28,7 @@ struct sim_seq {
     int32_t sampled;        /* the last token that was sampled for it */
     uint64_t sampled_step;  /* in this step */
     uint64_t failed_step;   /* the last step in which its row failed and left garbage */
+    uint64_t refused_step;  /* the last step in which a draft of it was refused */
     uint64_t owner, seed;
     uint32_t text_tokens; /* of its tokens, how many `text` is the hash of */
     uint64_t text;
@@ -50,6 +52,7 @@ struct sim_flight {
     bool is_behind_failed; /* and failed */
     int64_t elapsed_us, done_us;
     struct row_result *results; /* [row_max] */
+    int32_t *drafts;            /* [row_max][DRAFT_MAX] */
     uint32_t *tables;           /* [row_max][group_count][blocks_max], with a model of memory */
 };
 
@@ -130,24 +133,26 @@ static void read_token(struct sim_seq *seq, int32_t token) {
 }
 
 /* Read the row's tokens, as far as they are not known. One that the plan before samples is read
- * when the row runs. */
-static void read_text(struct sim *s, const struct plan_row *row) {
+ * when the row runs, and so are drafts. */
+static void read_text(struct sim *s, const struct sim_flight *f, uint32_t index) {
+    const struct plan_row *row = &f->plan->rows[index];
     struct sim_seq *seq = &s->seqs[row->seq];
+    uint32_t end = row->first + row->count - row->draft_count;
+    CHECK(row->draft_count <= DRAFT_MAX);
+    memcpy(f->drafts + (size_t)index * DRAFT_MAX, row->tokens + end,
+           row->draft_count * sizeof(f->drafts[0]));
     if (row->takes_sampled) return;
-    for (uint32_t p = seq->text_tokens; p < row->first + row->count; p++) {
+    for (uint32_t p = seq->text_tokens; p < end; p++) {
         if (p > 0 && p < seq->info.prompt_tokens) score_prompt(s, seq, row->tokens[p], p);
         read_token(seq, row->tokens[p]);
     }
 }
 
-static void sample_row(struct sim *s, const struct plan_row *row, uint64_t step,
-                       struct row_result *out) {
+/* One token, behind the text so far. */
+static void sample_token(struct sim *s, struct sim_seq *seq, struct row_result *out) {
     const struct runner_sim_options *o = &s->options;
-    struct sim_seq *seq = &s->seqs[row->seq];
-    uint32_t pos = row->first + row->count;
-    CHECK(pos == seq->text_tokens); /* a token follows the last one there is */
+    uint32_t pos = seq->text_tokens;
     out->token = seq->sampled = sim_token(o, seq->seed, seq->text);
-    seq->sampled_step = step;
     if (!seq->is_begun) return; /* what its request gave it is gone */
     CHECK(pos >= seq->info.prompt_tokens);
     out->is_end = runner_is_among(seq->info.ends, seq->info.end_count, out->token) ||
@@ -158,6 +163,26 @@ static void sample_row(struct sim *s, const struct plan_row *row, uint64_t step,
     if (seq->info.tops)
         seq->info.tops[i] =
             (struct sample_result){.chosen = chosen, .top_count = 1, .top = {chosen}};
+}
+
+/* The token behind the row's own, and those behind drafts as long as they are what was sampled. */
+static void sample_row(struct sim *s, const struct sim_flight *f, uint32_t index) {
+    const struct plan_row *row = &f->plan->rows[index];
+    const int32_t *drafts = f->drafts + (size_t)index * DRAFT_MAX;
+    struct sim_seq *seq = &s->seqs[row->seq];
+    struct row_result *out = &f->results[index];
+    /* A token follows the last one there is. */
+    CHECK(row->first + row->count - row->draft_count == seq->text_tokens);
+    seq->sampled_step = f->step;
+    out->checked = row->draft_count;
+    sample_token(s, seq, out);
+    while (out->accepted < row->draft_count && !out->is_end &&
+           out->token == drafts[out->accepted]) {
+        read_token(seq, out->token);
+        out->accepted++;
+        sample_token(s, seq, out);
+    }
+    if (out->accepted < row->draft_count) seq->refused_step = f->step;
 }
 
 /* ---- memory ---- */
@@ -268,7 +293,7 @@ static void write_row(struct sim *s, const struct sim_flight *f, uint32_t index,
     for (uint32_t p = row->first; p < row->first + row->count; p++) {
         if (table[p / size] >= s->options.block_count) return; /* reported already */
         uint64_t *to = block_at(s, group, table[p / size]) + p % size;
-        if (fails)
+        if (fails || p >= s->seqs[row->seq].text_tokens) /* a refused draft */
             fill_garbage(s, to, 1);
         else
             *to = s->seqs[row->seq].texts[p];
@@ -458,10 +483,18 @@ static void end_time(struct sim *s, struct sim_flight *f) {
     f->elapsed_us += clock_now(&clock_real) - f->done_us;
 }
 
+/* The plan before has refused drafts that the row stands behind: its result is not used. */
+static bool is_behind_refused(const struct sim *s, const struct sim_flight *f,
+                              const struct plan_row *row) {
+    const struct sim_seq *seq = &s->seqs[row->seq];
+    return row->takes_sampled && f->is_ahead && seq->refused_step + 1 == f->step;
+}
+
 /* The token that the plan before has sampled for the row's sequence. */
 static void take_sampled(struct sim *s, const struct sim_flight *f, const struct plan_row *row) {
     struct sim_seq *seq = &s->seqs[row->seq];
-    if (seq->sampled_step + 1 != f->step || seq->text_tokens != row->first || row->count != 1)
+    if (seq->sampled_step + 1 != f->step || seq->text_tokens != row->first ||
+        row->count - row->draft_count != 1)
         wrong(s, row,
               "the row takes a sampled token, but the previous plan sampled none for this sequence",
               row->first, 0);
@@ -476,8 +509,9 @@ static void run_flight(struct sim *s, struct sim_flight *f) {
     memset(f->results, 0, plan->row_count * sizeof(f->results[0]));
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct plan_row *row = &plan->rows[i];
+        if (is_behind_refused(s, f, row)) continue;
         if (row->takes_sampled) take_sampled(s, f, row);
-        if (row->samples) sample_row(s, row, f->step, &f->results[i]);
+        if (row->samples) sample_row(s, f, i);
     }
     if (s->options.kv) run_memory(s, f);
     if (f->fault.submit_fails) s->failed_step = f->step;
@@ -515,7 +549,7 @@ static enum status sim_submit(void *self, const struct plan *plan, struct err *e
         CHECK(plan->rows[i].seq < s->options.seq_max);
         CHECK(s->seqs[plan->rows[i].seq].is_begun);
         CHECK(plan->rows[i].count > 0);
-        read_text(s, &plan->rows[i]);
+        read_text(s, f, i);
     }
     if (s->options.kv) submit_memory(s, f);
     begin_time(s, f);
@@ -553,6 +587,7 @@ static void sim_close(void *self) {
     }
     for (uint32_t i = 0; i < FLIGHTS; i++) {
         mem_free(s->flights[i].results);
+        mem_free(s->flights[i].drafts);
         mem_free(s->flights[i].tables);
     }
     mem_free(s->texts);
@@ -579,7 +614,8 @@ static enum status make_memory(struct sim *s, uint32_t group) {
 static enum status make_flight(struct sim *s, struct sim_flight *f) {
     const struct runner_sim_options *o = &s->options;
     f->results = mem_zalloc_array(o->row_max, sizeof(f->results[0]));
-    if (!f->results) return ST_NOMEM;
+    f->drafts = mem_alloc_array(o->row_max, DRAFT_MAX * sizeof(f->drafts[0]));
+    if (!f->results || !f->drafts) return ST_NOMEM;
     if (!o->kv) return ST_OK;
     s->blocks_max = (o->tokens_max + o->block_tokens - 1) / o->block_tokens;
     f->tables = mem_zalloc_array((size_t)o->row_max * o->group_count,

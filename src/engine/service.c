@@ -75,6 +75,12 @@ static uint32_t rows_in_step(const struct service *s, const struct sched_policy 
     return policy->whole_prompts && rows < s->loaded.ctx_tokens ? s->loaded.ctx_tokens : rows;
 }
 
+/* Drafts in one step: their logits take memory. */
+static uint32_t draft_rows(const struct knobs *k) {
+    enum { DRAFT_ROWS = 32 };
+    return k->max_step_tokens < DRAFT_ROWS ? k->max_step_tokens : DRAFT_ROWS;
+}
+
 static struct runner_local_options runner_options(const struct service *s,
                                                   const struct sched_policy *policy,
                                                   const struct service_options *options) {
@@ -90,6 +96,7 @@ static struct runner_local_options runner_options(const struct service *s,
         .seq_max = sched_seq_max(k),
         .row_max = rows_in_step(s, policy),
         .sample_max = k->max_seqs,
+        .draft_rows = draft_rows(k),
         .tokens_max = s->total_max,
         .logit_rows = logit_rows,
     };
@@ -185,10 +192,12 @@ static enum status create_engine(struct service *s, const char *path,
     struct engine_options o = {.vocab = m->hp.vocab,
                                .clock = options->clock,
                                .record_bytes = options->record_bytes,
+                               .speculate = options->speculate,
                                .sched = {.policy = policy,
                                          .knobs = s->knobs,
                                          .ctx_tokens = s->total_max,
                                          .group_count = m->kv_group_count,
+                                         .draft_rows_max = draft_rows(&s->knobs),
                                          .kv_identity = kv_identity(path, &s->knobs)}};
     if (options->secret)
         o.secret = *options->secret;

@@ -40,6 +40,7 @@ struct service_options {
     bool fp8_weights;                     /* likewise */
     struct weight_cache_options weights;  /* as in struct loaded_model_options */
     const char *spill_dir;                /* where swapped blocks go; NULL: /tmp */
+    struct speculate_option speculate;    /* of requests that do not choose a drafter */
     size_t record_bytes;                  /* of the step records; 0: a MiB */
     bool tokens_only;          /* the model may come without a tokenizer; no token ends an answer */
     const struct clock *clock; /* NULL: the real one */

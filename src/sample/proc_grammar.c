@@ -323,8 +323,12 @@ static void accept(void *self, int32_t token) {
 
 static void rollback(void *self, uint32_t count) {
     struct follower *f = self;
-    if (!f->in_answer || count == 0) return;
-    settle(f, false);
+    if (!f->in_answer) return;
+    const uint32_t unfollowed = count < f->noted_count ? count : f->noted_count;
+    f->noted_count -= unfollowed;
+    count -= unfollowed;
+    if (count == 0) return;
+    f->seeks_forced = false; /* what is forced behind the position that is left */
     CHECK(count <= f->past_count);
     for (uint32_t i = 0; i < count; i++) {
         struct position *before = &f->past[--f->followed % f->past_max];

@@ -18,7 +18,10 @@
 
 #include "sched/seq.h"
 
-enum { DRAFT_MAX = 24 }; /* of one sequence in one step */
+enum {
+    DRAFT_MAX = 24,   /* of one sequence in one step */
+    DRAFT_PLACES = 8, /* of a row that statistics tell apart */
+};
 
 struct draft_ask {
     seq_idx seq;
@@ -29,6 +32,14 @@ struct draft_ask {
     uint32_t max;   /* 1 to DRAFT_MAX + 1 tokens are wanted, the ones that follow the text */
     int32_t *out;   /* [max] for the source to fill */
     uint32_t given; /* how many it has filled: 0 to max; 0 before the call */
+};
+
+/* Since the start. */
+struct draft_stats {
+    uint64_t rows;                      /* that had drafts */
+    uint64_t drafted;                   /* drafts that were compared with samples */
+    uint64_t accepted;                  /* of these, those that were equal */
+    uint64_t accepted_at[DRAFT_PLACES]; /* by place in the row; the last one: and all behind it */
 };
 
 struct draft_source {

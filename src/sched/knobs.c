@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/pool.h"
+#include "sched/drafts.h"
 
 enum kind { KIND_COUNT, KIND_REAL, KIND_SWITCH, KIND_KV_TYPE, KIND_PREEMPT };
 
@@ -58,6 +59,8 @@ static const struct row rows[] = {
     {"batch_slowdown", KIND_REAL, AT(batch_slowdown), 0, 10, "share", NULL,
      "share by which rows of batch lines may lengthen the steps of other rows, on average; 0: they "
      "get only steps without other rows"},
+    {"draft_max", KIND_COUNT, AT(draft_max), 0, DRAFT_MAX, "tokens", NULL,
+     "draft tokens of one sequence in a step, where speculation is on; 0: none"},
     {"threads", KIND_COUNT, AT(threads), 0, POOL_THREADS_MAX, "threads", NULL,
      "compute threads; 0: one for each processor that the process may use, minus one on 8 "
      "processors or more"},
@@ -122,6 +125,7 @@ struct knobs knobs_default(void) {
         .tenant_reserve = 0.125,
         .queue_max = 1024,
         .batch_slowdown = 0.15,
+        .draft_max = 12,
         .static_wait_ms = 100,
         .dynamic_batch = 8,
         .dynamic_window_ms = 20,

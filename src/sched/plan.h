@@ -23,10 +23,14 @@
 struct plan_row {
     seq_idx seq;
     uint32_t first, count;
-    bool samples; /* the row ends with the sequence's last token: the next token is sampled */
-    /* The row's only token is the one that the plan before samples for this sequence. It is not in
-     * `tokens` yet. */
+    bool samples; /* the row has the sequence's last token: the next token is sampled */
+    /* The last so many of `count` are drafts (sched/drafts.h): they follow the sequence's last
+     * token in `tokens`, and a token is sampled at each of their places, too. Only of a decode. */
+    uint32_t draft_count;
+    /* The row's first token is the one that the plan before samples for this sequence. It is not in
+     * `tokens` yet; what is there is a guess of it. */
     bool takes_sampled;
+    uint32_t accepted; /* set by sched_apply: of its drafts */
     /* Set by sched_apply and sched_fail: the result was not used, because the sequence had ended,
      * is to be recomputed, or the row failed or was late. */
     bool is_dropped;
@@ -82,6 +86,7 @@ struct plan {
     uint32_t row_count, row_cap;
     uint32_t token_count;     /* sum of the rows' counts */
     uint32_t sample_count;    /* rows that sample */
+    uint32_t draft_count;     /* of token_count, those that are drafts */
     uint32_t batch_row_count; /* rows of batch lines */
     uint64_t attended_tokens; /* sum over tokens of the context each one reads */
     struct kv_moves moves;    /* to do before the rows, in order */
@@ -112,6 +117,8 @@ struct row_result {
     bool failed;           /* the row's logits are unusable: the sequence ends with FINISH_ERROR */
     bool is_late;          /* it samples, and has no result yet: the row is planned again */
     bool is_end;           /* the sequence ends with its new tokens */
+    uint32_t checked;      /* of the row's drafts, those that were compared with samples */
+    uint32_t accepted;     /* of these, those that are equal: they are appended first */
     int32_t token;         /* if the row samples; appended, also if it is an end token */
     const int32_t *forced; /* tokens that follow it without being sampled; valid like the result */
     uint32_t forced_count;

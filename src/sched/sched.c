@@ -114,6 +114,8 @@ enum status sched_create(struct sched **out, const struct sched_options *options
     s->knobs = options->knobs;
     s->cost = options->cost;
     s->ctx_tokens = options->ctx_tokens;
+    s->drafts = options->drafts;
+    s->draft_rows_max = options->draft_rows_max;
     s->live_max = sched_live_max(&s->knobs);
     s->lines.live_max = sched_batch_live_max(&s->knobs);
     s->slot_count = sched_seq_max(&s->knobs);
@@ -185,6 +187,7 @@ static seq_idx slot_take(struct sched *s, const struct sched_submit *in) {
                 .one_row_at_a_time = in->one_row_at_a_time,
                 .waits_for_token = in->waits_for_token,
                 .is_batch = in->is_batch,
+                .draft_max = (uint8_t)(in->draft_max < DRAFT_MAX ? in->draft_max : DRAFT_MAX),
                 .urgency = in->urgency,
                 .tokens = in->tokens,
                 .prompt_tokens = in->prompt_tokens,
@@ -200,6 +203,7 @@ static seq_idx slot_take(struct sched *s, const struct sched_submit *in) {
         .child_first = SEQ_NONE,
     };
     *bucket = i;
+    s->draft_seqs += in->draft_max > 0;
     s->lines.slot_count += in->is_batch;
     if (in->is_batch)
         s->lines.live_count++;
@@ -218,6 +222,7 @@ static void slot_unhash(struct sched *s, seq_idx i) {
 
 void sched_slot_free(struct sched *s, seq_idx i) {
     s->lines.slot_count -= seq_at(s, i)->is_batch;
+    s->draft_seqs -= seq_at(s, i)->draft_max > 0;
     seq_at(s, i)->state = SEQ_FREE;
     seq_at(s, i)->next = s->free_first;
     s->free_first = i;
@@ -329,6 +334,8 @@ bool sched_next_event(struct sched *s, struct sched_event *out) {
         .total = slot->seq.total - slot->assumes_token,
         .finish = slot->seq.state == SEQ_ENDED ? slot->finish : FINISH_NONE,
         .cached_tokens = slot->seq.cached_tokens,
+        .drafted = slot->drafted,
+        .accepted = slot->accepted,
         .preempt_count = slot->seq.preempt_count,
         .admitted_us = slot->seq.admitted_us,
         .first_token_us = slot->seq.first_token_us,
@@ -372,6 +379,7 @@ struct sched_stats sched_stats(const struct sched *s) {
         .dropped_rows = s->dropped_rows,
         .held_positions = s->held_positions,
         .used_positions = s->used_positions,
+        .drafts = s->draft_stats,
         .heap_moves = s->queue.moves + s->by_arrival.moves + s->timers.moves + s->prompts.moves +
                       l->queue.moves + l->timers.moves,
         .kv = kv_cache_stats(s->kv),

@@ -32,6 +32,7 @@
 
 #include "base/status.h"
 #include "sched/cost.h"
+#include "sched/drafts.h"
 #include "sched/knobs.h"
 #include "sched/plan.h"
 #include "sched/policy.h"
@@ -48,6 +49,8 @@ struct sched_options {
     uint32_t windows[KV_CACHE_GROUPS_MAX];
     uint64_t kv_identity;
     struct siphash_key kv_secret; /* of the keys of KV blocks */
+    struct draft_source drafts;   /* propose NULL: no sequence has drafts */
+    uint32_t draft_rows_max;      /* drafts in one step; 0: none */
 };
 
 enum status sched_create(struct sched **out, const struct sched_options *options, struct err *err);
@@ -76,6 +79,7 @@ struct sched_submit {
     bool waits_for_token;   /* no ahead plan has a row of it while a plan samples for it */
     /* A line of a batch job: it gets what others leave, and is preempted when they need it. */
     bool is_batch;
+    uint32_t draft_max; /* drafts in one step, at most DRAFT_MAX; 0: none */
 };
 
 /* ST_BAD: it can never fit (`err` has the numbers). ST_FULL: the queue is full, or that of
@@ -120,6 +124,7 @@ struct sched_event {
     uint32_t total; /* number of tokens, prompt included */
     enum finish_reason finish;
     uint32_t cached_tokens, preempt_count;
+    uint32_t drafted, accepted; /* drafts that were compared with samples; equal ones */
     int64_t admitted_us, first_token_us;
 };
 bool sched_next_event(struct sched *s, struct sched_event *out);
@@ -144,6 +149,7 @@ struct sched_stats {
     /* Token positions in held blocks (in reserved blocks if the policy reserves) and how many of
      * them hold a token, summed over steps; waste = 1 - used / held. */
     uint64_t held_positions, used_positions;
+    struct draft_stats drafts;
     uint64_t heap_moves; /* entries moved in the heaps since create: the cost of the queues */
     struct kv_cache_stats kv;
 };

@@ -4,8 +4,8 @@
  * sched_linger, sched_take_oldest, sched_end_lingering.
  *
  * An ahead plan is made while another plan is under way. It first assumes that the other one
- * succeeds: each sequence with a row in it has computed the row's tokens, and has one more token if
- * the row samples. The value of that token is not known, so nothing may read it. Later sched_apply
+ * succeeds: each sequence with a row in it has computed the row's tokens, drafts too, and has one
+ * more token if the row samples. The value of that token is not known, so nothing may read it. Later sched_apply
  * of the older plan fills in the rest: the token, the commit to the KV cache, the end.
  *
  * A sequence that ends while a plan under way has a row or a move of it lingers: its block tables
@@ -27,10 +27,11 @@ void sched_assume(struct sched *s) {
         if (slot->seq.planned == 0) continue; /* it has ended */
         CHECK(slot->seq.state == SEQ_RUNNING);
         slot->assumed = slot->seq.planned;
-        slot->seq.planned = 0;
+        slot->assumed_drafts = slot->planned_drafts;
+        slot_unplan(slot);
         slot->seq.computed += slot->assumed;
         slot->assumes_token = plan->rows[r].samples;
-        slot->seq.total += slot->assumes_token;
+        slot->seq.total += slot->assumed_drafts + (uint32_t)slot->assumes_token;
         if (slot->is_prefilling) sched_update_phase(s, i); /* a decode stays one */
     }
 }
@@ -39,8 +40,9 @@ void sched_unassume(struct sched *s, seq_idx i) {
     struct slot *slot = &s->slots[i];
     if (slot->assumed == 0) return;
     slot->seq.computed -= slot->assumed;
-    slot->seq.total -= slot->assumes_token;
+    slot->seq.total -= slot->assumed_drafts + (uint32_t)slot->assumes_token;
     slot->assumed = 0;
+    slot->assumed_drafts = 0;
     slot->assumes_token = false;
     sched_update_phase(s, i);
 }
@@ -51,17 +53,19 @@ static bool is_only_moved(const struct sched *s, const struct slot *slot) {
            slot->moved_in < s->plan_number;
 }
 
-/* Five kinds: a sequence that will have all its tokens ends with the plan under way. A sequence
+/* Six kinds: a sequence that will have all its tokens ends with the plan under way. A sequence
  * whose prompt that plan completes is forked by sched_apply, so its last block must not be written
  * before. A sequence that is only moved is recomputed if that plan fails, so a token sampled now
  * would be wrong. A sequence with one_row_at_a_time waits during its prompt. A sequence with
- * waits_for_token is not sampled for again before its last token is known. */
+ * waits_for_token is not sampled for again before its last token is known. A sequence with drafts
+ * in that plan waits for its result, unless all of them are likely to be accepted. */
 bool sched_skips_ahead_plan(const struct planning *p, seq_idx i) {
     const struct slot *slot = &p->s->slots[i];
     const struct sched_seq *seq = &slot->seq;
     if (slot->assumed == 0) return is_only_moved(p->s, slot);
     if (seq->total == seq->total_max) return true;
     if (seq->waits_for_token && slot->assumes_token) return true;
+    if (slot->assumed_drafts > 0 && !sched_drafts_are_likely(p, i)) return true;
     if (seq->one_row_at_a_time && seq->computed - slot->assumed < seq->prompt_tokens) return true;
     return slot->child_first != SEQ_NONE && seq->computed >= seq->prompt_tokens;
 }

@@ -42,13 +42,17 @@ static void count_positions(struct sched *s, const struct plan *plan, bool is_as
 }
 
 /* The price of a token in a prompt is less than that of one in a decode row. Lines add many decode
- * rows: the cost model sees only what the further tokens of a step with lines took, so that
- * interactive prompts get the same chunks as without lines. */
+ * rows, and so do drafts: the cost model sees only what the further tokens of a step with lines
+ * took, and no step with drafts, so that interactive prompts get the same chunks as without. */
 static void learn_rows(struct sched *s, const struct plan *plan, double us) {
     const struct cost_model *m = &s->cost;
     uint32_t rows = plan->row_count, tokens = plan->token_count;
     uint64_t attended = plan->attended_tokens;
     double decodes_us = cost_rows_predict_us(&s->lines.cost, m, rows, attended);
+    if (plan->draft_count > 0) { /* there is no prompt in the step */
+        cost_rows_observe(&s->lines.cost, m, tokens, attended, us);
+        return;
+    }
     if (plan->batch_row_count == 0)
         cost_observe(&s->cost, tokens, attended, us);
     else if (tokens > rows)
@@ -87,24 +91,28 @@ static void fork_children(struct sched *s, seq_idx parent, int64_t now_us) {
     sched_children_to_queue(s, parent, now_us);
 }
 
-/* Count the row's tokens as computed, and the token that it samples. */
+/* Count the row's tokens as computed, and the token that it samples. Where drafts were refused,
+ * a row of the sequence in an ahead plan is dropped: it starts behind them. */
 static void advance(struct sched *s, const struct plan_row *row) {
     struct slot *slot = &s->slots[row->seq];
     struct sched_seq *seq = &slot->seq;
-    if (slot->assumed > 0) { /* sched_assume has done that for an ahead plan */
-        slot->assumed = 0;
-        slot->assumes_token = false;
-    } else {
-        seq->planned = 0;
+    uint32_t refused = row->draft_count - row->accepted;
+    if (slot->assumed == 0) { /* else sched_assume has done that for an ahead plan */
         seq->computed += row->count;
-        seq->total += row->samples;
+        seq->total += row->draft_count + (uint32_t)row->samples;
         CHECK(seq->total <= seq->total_max);
     }
-    CHECK(seq->computed == row->first + row->count);
+    if (slot->assumed == 0 || refused > 0) slot_unplan(slot);
+    slot->assumed = 0;
+    slot->assumed_drafts = 0;
+    slot->assumes_token = false;
+    seq->computed -= refused;
+    seq->total -= refused;
+    CHECK(seq->computed == row->first + row->count - refused);
 }
 
 /* Store the sampled token and those that it forces; returns the finish reason if the sequence ends
- * with them. Forced tokens are computed like a prompt. */
+ * with them. Accepted drafts are stored already. Forced tokens are computed like a prompt. */
 static enum finish_reason append(struct sched_seq *seq, const struct row_result *result,
                                  int64_t now_us) {
     CHECK(seq->total - 1 == seq->computed);
@@ -140,7 +148,7 @@ static void fail_row(struct sched *s, struct plan_row *row, bool is_assumed, int
     if (is_assumed)
         sched_unassume(s, row->seq);
     else
-        seq_at(s, row->seq)->planned = 0;
+        slot_unplan(&s->slots[row->seq]);
     sched_end(s, row->seq, FINISH_ERROR, now_us);
 }
 
@@ -158,7 +166,7 @@ static void sit_out(struct sched *s, struct plan_row *row, bool is_assumed) {
     if (is_assumed)
         sched_unassume(s, row->seq);
     else
-        seq_at(s, row->seq)->planned = 0;
+        slot_unplan(&s->slots[row->seq]);
 }
 
 static void apply_row(struct sched *s, struct plan_row *row, const struct row_result *result,
@@ -166,6 +174,7 @@ static void apply_row(struct sched *s, struct plan_row *row, const struct row_re
     struct sched_seq *seq = seq_at(s, row->seq);
     if (!is_live_row(s, row, is_assumed)) {
         drop_row(s, row);
+        sched_drafts_give_back(s, row->seq);
         return;
     }
     if (result->failed) {
@@ -178,6 +187,8 @@ static void apply_row(struct sched *s, struct plan_row *row, const struct row_re
     }
     /* New blocks of a prompt can be found in the prefix cache from now on. */
     if (row->count > 1 || !row->samples || row->first < seq->prompt_tokens) s->epoch++;
+    row->accepted = result->accepted;
+    if (row->draft_count > 0) sched_drafts_learn(s, row, result);
     advance(s, row);
     seq->run_steps++;
     kv_seq_commit(s->kv, seq->kv, seq->tokens, seq->computed);
@@ -195,6 +206,7 @@ static void apply_row(struct sched *s, struct plan_row *row, const struct row_re
         sched_end(s, row->seq, finish, now_us);
     else if (row->samples)
         sched_event_push(s, row->seq);
+    if (row->draft_count > 0) sched_drafts_give_back(s, row->seq);
 }
 
 void sched_apply(struct sched *s, struct plan *plan, const struct step_result *result,
@@ -220,7 +232,7 @@ void sched_apply(struct sched *s, struct plan *plan, const struct step_result *r
 /* ---- a plan that failed ---- */
 
 static void drop_running(struct sched *s, struct plan *plan, seq_idx i, int64_t now_us) {
-    seq_at(s, i)->planned = 0; /* an ahead plan's row of it is dropped */
+    slot_unplan(&s->slots[i]); /* an ahead plan's row of it is dropped */
     sched_drop_blocks(s, i);
     sched_note_preempted(s, plan, i, SEQ_NONE, PREEMPT_FAILED);
     s->slots[i].waits_since_us = now_us;

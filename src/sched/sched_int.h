@@ -8,6 +8,7 @@
  *     sched_memory.c  blocks for a row; which sequence is preempted
  *     sched_share.c   what one tenant may take while there are others
  *     sched_lines.c   batch lines: what the others leave
+ *     sched_drafts.c  how many drafts rows carry, and what is learned from them
  *     sched_apply.c   the results of a plan
  *     sched_verify.c  every invariant
  *
@@ -81,6 +82,10 @@ struct sched {
     double mean_output; /* tokens of an answer, a running mean */
     uint64_t steps, preempted, swapped_out, recomputed_tokens, finished;
     uint64_t ahead_plans, dropped_rows;
+    struct draft_source drafts;
+    uint32_t draft_rows_max;
+    uint32_t draft_seqs; /* live sequences that may have drafts */
+    struct draft_stats draft_stats;
     uint64_t held_positions, used_positions;
 };
 
@@ -151,6 +156,8 @@ void sched_end_lingering(struct sched *s, uint64_t number);
 bool sched_ensure_blocks(struct planning *p, seq_idx i, uint32_t tokens);
 /* Take blocks that are available. False: there are too few, or the list of moves is full. */
 bool sched_grow(struct planning *p, seq_idx i, uint32_t tokens);
+/* The end of the block that has position tokens - 1. */
+uint32_t sched_end_of_block(const struct sched *s, uint32_t tokens);
 /* Remove a running sequence from the batch, and its row from the plan. */
 void sched_preempt(struct planning *p, seq_idx i, seq_idx for_seq, enum preempt_why why);
 /* An ahead plan preempts no sequence: the plan under way may use the victim's blocks. */
@@ -191,6 +198,14 @@ uint32_t sched_cut_to_memory(const struct sched *s, seq_idx i, uint32_t count);
 uint32_t sched_watermark(const struct sched *s);
 /* May a choice start to run beside its parent now? */
 bool sched_fork_fits(const struct sched *s, seq_idx child);
+
+/* ---- sched_drafts.c ---- */
+void sched_plan_drafts(struct planning *p); /* after all rows are planned */
+void sched_drafts_learn(struct sched *s, const struct plan_row *row,
+                        const struct row_result *result);
+void sched_drafts_give_back(struct sched *s, seq_idx i);
+/* A sequence whose row in the plan under way has drafts: is a row in the ahead plan worth it? */
+bool sched_drafts_are_likely(const struct planning *p, seq_idx i);
 
 /* ---- sched_plan.c; sched_notes.c: notes_int.h ---- */
 void sched_row_add(struct planning *p, seq_idx i, uint32_t count);

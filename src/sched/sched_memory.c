@@ -182,14 +182,14 @@ static bool preempt_for(struct planning *p, seq_idx for_seq) {
 }
 
 /* Round up to the end of a block: that takes the same blocks, and the next steps need not ask. */
-static uint32_t end_of_block(const struct sched *s, uint32_t tokens) {
+uint32_t sched_end_of_block(const struct sched *s, uint32_t tokens) {
     uint64_t end = (uint64_t)sched_blocks_for(s, tokens) * s->knobs.block_size;
     return end < s->ctx_tokens ? (uint32_t)end : s->ctx_tokens;
 }
 
 bool sched_grow(struct planning *p, seq_idx i, uint32_t tokens) {
     struct slot *slot = &p->s->slots[i];
-    uint32_t moves = p->plan->moves.count, end = end_of_block(p->s, tokens);
+    uint32_t moves = p->plan->moves.count, end = sched_end_of_block(p->s, tokens);
     enum status st = kv_seq_grow(p->s->kv, slot->seq.kv, end, &p->plan->moves);
     if (p->plan->moves.count > moves) slot->moved_in = p->s->plan_number;
     if (st == ST_OK) slot->seq.writable_end = end;

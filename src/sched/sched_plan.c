@@ -18,7 +18,9 @@ enum {
 
 /* ---- rows ---- */
 
-static bool is_decode_row(const struct plan_row *row) { return row->samples && row->count == 1; }
+static bool is_decode_row(const struct plan_row *row) {
+    return row->samples && row->count - row->draft_count == 1;
+}
 
 void sched_row_add(struct planning *p, seq_idx i, uint32_t count) {
     struct sched_seq *seq = seq_at(p->s, i);
@@ -63,7 +65,8 @@ static void drop_row(struct planning *p, uint32_t r) {
     plan->batch_row_count -= seq_at(p->s, row->seq)->is_batch;
     plan->sample_count -= row->samples;
     plan->attended_tokens -= cost_attended(row->first, row->count);
-    seq_at(p->s, row->seq)->planned = 0;
+    CHECK(row->draft_count == 0); /* drafts are planned last */
+    slot_unplan(&p->s->slots[row->seq]);
     *row = plan->rows[--plan->row_count]; /* the last row moves into the gap */
 }
 
@@ -354,6 +357,7 @@ void sched_plan(struct sched *s, int64_t now_us, struct plan *plan) {
     if (is_empty && s->running_count > 0 && !p.is_ahead) force_progress(&p);
     bool is_lines_only = plan->row_count == 0 && plan->moves.count == 0;
     if (s->lines.live_count > 0) sched_plan_lines(&p);
+    sched_plan_drafts(&p);
     sort_rows(&p);
     plan->batch_running_count = s->lines.running_count;
     plan->batch_waiting_count = sched_lines_waiting(s);

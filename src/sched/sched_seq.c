@@ -314,7 +314,7 @@ void sched_end(struct sched *s, seq_idx i, enum finish_reason why, int64_t now_u
     bool has_kv = is_running || slot->seq.state == SEQ_SWAPPED;
     uint64_t until = sched_used_until(s, i);
     sched_unassume(s, i);
-    slot->seq.planned = 0; /* if a plan under way has a row of it, the row is dropped */
+    slot_unplan(slot); /* if a plan under way has a row of it, the row is dropped */
     if (has_kv && until == 0) kv_seq_close(s->kv, slot->seq.kv);
     s->epoch += is_running;
     switch (slot->seq.state) {

@@ -18,6 +18,7 @@ static void verify_plans_of(const struct sched *s, seq_idx i) {
         CHECK(slot->row_in == s->under_way[s->under_way_count - 1].number);
     }
     CHECK(slot->assumed > 0 || !slot->assumes_token);
+    CHECK(slot->assumed > slot->assumed_drafts || slot->assumed_drafts == 0);
     if (slot->assumed > 0) {
         CHECK(seq->state == SEQ_RUNNING);
         CHECK(s->is_assumed);
@@ -52,7 +53,9 @@ static void verify_seq(const struct sched *s, seq_idx i) {
     CHECK(seq->total < seq->total_max || is_ended || slot->assumes_token);
     CHECK(seq->total_max <= s->ctx_tokens);
     CHECK(is_ended || seq->computed < seq->total);
-    CHECK(seq->computed + seq->planned <= seq->total);
+    CHECK(slot->planned_drafts < seq->planned || slot->planned_drafts == 0);
+    CHECK(seq->computed + seq->planned <= seq->total + slot->planned_drafts);
+    CHECK(seq->total + slot->planned_drafts < seq->total_max || slot->planned_drafts == 0);
     if (is_waiting || seq->state == SEQ_FORKING) CHECK(seq->computed == 0);
     if (is_waiting || is_swapped || seq->state == SEQ_FORKING) CHECK(seq->seat == SEAT_NONE);
     if (is_swapped) CHECK(kv_seq_is_swapped_out(s->kv, seq->kv));
@@ -130,7 +133,8 @@ static void verify_rows(const struct sched *s) {
             CHECK(slot->seq.state != SEQ_FREE);
             CHECK(slot->row_in >= s->under_way[n].number);
             CHECK(slot->seq.tokens == plan->rows[r].tokens);
-            CHECK(plan->rows[r].count == 1 || !plan->rows[r].takes_sampled);
+            CHECK(plan->rows[r].count - plan->rows[r].draft_count == 1 ||
+                  !plan->rows[r].takes_sampled);
             CHECK(n > 0 || !s->is_assumed || slot->assumed == 0 ||
                   slot->assumed == plan->rows[r].count);
         }

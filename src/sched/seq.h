@@ -94,7 +94,7 @@ struct sched_seq {
     int32_t *tokens; /* request memory, room for total_max; the scheduler appends */
     uint32_t prompt_tokens, total, total_max;
     uint32_t computed;     /* tokens whose keys and values are in the cache or the spill store */
-    uint32_t planned;      /* tokens that the newest plan computes; 0 if it has no row */
+    uint32_t planned;      /* tokens that the newest plan computes, drafts too; 0: it has no row */
     uint32_t writable_end; /* positions [computed, writable_end) are in blocks that it may write */
     uint32_t run_steps;    /* steps that it was part of since it was last admitted */
     uint32_t run_idx;      /* in the scheduler's array `running` */
@@ -122,6 +122,7 @@ struct sched_seq {
     bool one_row_at_a_time; /* no ahead plan has a row of its prompt while a plan has one */
     bool waits_for_token;   /* no ahead plan has a row of it while a plan samples for it */
     bool is_batch;          /* a batch line (sched/lines.h); no policy sees one */
+    uint8_t draft_max;      /* drafts in one step (sched/drafts.h); 0: none */
     struct urgency urgency;
 };
 

@@ -24,7 +24,12 @@ struct slot {
     /* Tokens of its row in the older of two plans under way. They count as computed although that
      * plan is not applied yet. 0: it has no row there. */
     uint32_t assumed;
-    bool assumes_token; /* that row samples: the last token of the sequence is not known yet */
+    bool assumes_token;     /* that row samples: the last token of the sequence is not known yet */
+    uint8_t planned_drafts; /* of seq.planned, those that are drafts */
+    uint8_t assumed_drafts; /* of `assumed`, those that are drafts: taken as accepted */
+    /* How many of its drafts were accepted, and of how many; older ones count less. */
+    float draft_hits, draft_tries;
+    uint32_t drafted, accepted; /* since its submission */
     bool has_event, has_timer;
     bool is_prefilling;        /* RUNNING: counted in prefill_count, otherwise in decode_count */
     uint64_t row_in, moved_in; /* numbers of the last plans with a row or a move of it */
@@ -46,6 +51,12 @@ struct slot {
     bool seen_promised;     /* another sequence was computing the next block */
     uint32_t promise_looks; /* attempts since seen_match last grew */
 };
+
+/* The newest plan has no row of it, or the row no longer counts. */
+static inline void slot_unplan(struct slot *slot) {
+    slot->seq.planned = 0;
+    slot->planned_drafts = 0;
+}
 
 /* Loops over the rows of a plan prefetch the slot of a later row: with many sequences the table
  * does not fit into the first-level cache. */

@@ -298,9 +298,9 @@ plant("an ended sequence holds its blocks for ever" sched/sched_ahead.c
 [==[if (slot->lingers_with_kv && !PLANT) kv_seq_close(]==])
 
 plant("the token of an ended sequence's row is reported" sched/sched_apply.c
-[==[        drop_row(s, row);
+[==[        sched_drafts_give_back(s, row->seq);
         return;]==]
-[==[        drop_row(s, row);
+[==[        sched_drafts_give_back(s, row->seq);
         if (PLANT && row->samples && seq->state == SEQ_ENDED && seq->total < seq->total_max)
             seq->tokens[seq->total++] = result->token;
         return;]==])
@@ -317,10 +317,10 @@ plant("usage counts dropped rows" engine/engine.c
 
 plant("a token that was only assumed is reported" sched/sched_seq.c
 [==[    sched_unassume(s, i);
-    slot->seq.planned = 0;]==]
+    slot_unplan(slot);]==]
 [==[    if (PLANT && slot->assumes_token) slot->seq.total++;
     sched_unassume(s, i);
-    slot->seq.planned = 0;]==])
+    slot_unplan(slot);]==])
 
 plant("a sequence is computed past its last token" sched/sched_ahead.c
 [==[if (seq->total == seq->total_max) return true;]==]
@@ -428,8 +428,8 @@ plant("batch lines spend the same credit again" sched/sched_lines.c
 [==[double left_us = p->line_credit_us - (PLANT ? 0 : added_us(p, 0, 0));]==])
 
 plant("a prompt of a batch line takes more time than the step has" sched/sched_lines.c
-[==[if (isinf(p->line_limit_us)) return max;]==]
-[==[if (PLANT || isinf(p->line_limit_us)) return max;]==])
+[==[if (isinf(p->line_limit_us) || max == 0) return max;]==]
+[==[if (PLANT || isinf(p->line_limit_us) || max == 0) return max;]==])
 
 plant("the policy counts running batch lines" sched/sched_seq.c
 [==[s->view.running_count = s->running_count;]==]

@@ -16,7 +16,7 @@ enum { VOCAB = 50, CTX = 32 };
 
 static const int32_t prompt[CTX] = {1, 2, 3, 4, 5};
 static const int32_t model_ends[] = {7, 8};
-static const struct request_bounds bounds = {VOCAB, CTX, model_ends, 2};
+static const struct request_bounds bounds = {VOCAB, CTX, model_ends, 2, NULL};
 
 static struct request_spec usual(void) {
     return (struct request_spec){.prompt = prompt,
