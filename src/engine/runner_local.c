@@ -43,6 +43,7 @@ struct local_seq {
     uint32_t late_pos;                 /* of `late`; 0: there is none */
     struct sample_result late;         /* was sampled, and its grammar has not followed it yet */
     int32_t forced[SAMPLE_FORCED_MAX]; /* of the last result */
+    uint32_t slot; /* of the device: where the token is that was sampled for it last */
 };
 
 /* The row of the plan and the position that an output belongs to. is_draft: the row's token there
@@ -93,7 +94,7 @@ static void local_begin(void *self, seq_idx seq, const struct runner_seq *info) 
     CHECK(!l->seqs[seq].info.sampler);
     CHECK(info->sampler);
     CHECK(sampler_edits_max(info->sampler) <= l->edits_max);
-    l->seqs[seq] = (struct local_seq){.info = *info, .known = info->prompt_tokens};
+    l->seqs[seq] = (struct local_seq){.info = *info, .known = info->prompt_tokens, .slot = seq};
 }
 
 static void local_end(void *self, seq_idx seq) {
@@ -191,13 +192,20 @@ static void take_draft(struct local *l, const struct local_step *s, uint32_t i,
     *is_open = !out->is_end;
 }
 
+/* The row was planned ahead, behind drafts of which one was refused meanwhile: it does not count. */
+static bool is_behind_refused(const struct local_seq *seq, const struct plan_row *row) {
+    return row->samples && seq->known < row->first + row->count - row->draft_count;
+}
+
 static void take_output(struct local *l, const struct local_step *s, uint32_t i,
                         const struct device_result *result) {
     const struct row_output *output = &result->outputs[i];
     const struct output_of *of = &s->outputs[i];
-    struct local_seq *seq = &l->seqs[s->plan->plan->rows[of->row].seq];
+    const struct plan_row *row = &s->plan->plan->rows[of->row];
+    struct local_seq *seq = &l->seqs[row->seq];
     struct row_result *out = &s->plan->results[of->row];
     if (!seq->info.sampler) return; /* the sequence has ended meanwhile */
+    if (is_behind_refused(seq, row)) return;
     if (of->is_draft) {
         take_draft(l, s, i, output);
         return;
@@ -276,7 +284,8 @@ static void fill_row(const struct local *l, const struct plan_row *row, uint32_t
     for (uint32_t i = 0; i < count; i++) {
         uint32_t r = step->row_count++;
         bool is_sampled = row->takes_sampled && first + i == row->first;
-        step->token[r] = is_sampled ? step_token_at(row->seq) : row->tokens[first + i];
+        step->token[r] =
+            is_sampled ? step_token_at(l->seqs[row->seq].slot) : row->tokens[first + i];
         step->pos[r] = (int32_t)(first + i);
         step->seq[r] = index;
     }
@@ -299,7 +308,7 @@ static enum status describe_draw(struct local *l, const struct plan_row *row, st
     uint32_t pos = row->first + row->count;
     bool is_pending = row->takes_sampled && seq->known < pos;
     TRY(sampler_describe(seq->info.sampler, pos, is_pending, &step->tables, out));
-    out->slot = row->seq;
+    out->slot = out->pending_slot = seq->slot;
     return ST_OK;
 }
 
@@ -334,13 +343,20 @@ static enum status describe_place(const struct local_seq *seq, const struct plan
     return sampler_describe(sampler, end, is_pending, &step->tables, out);
 }
 
+/* A sequence has two slots: a row with drafts writes to the one that it does not read from, because
+ * its outputs are sampled in any order. */
+static uint32_t other_slot(const struct local *l, const struct local_seq *seq) {
+    return seq->slot < l->options.seq_max ? seq->slot + l->options.seq_max
+                                          : seq->slot - l->options.seq_max;
+}
+
 /* A row with drafts joins the step, with as many of them as can be described. Each output has a
  * slot of its own: only the last one's token can be the input of a row that was planned ahead. */
 static enum status add_drafts(struct local *l, struct local_step *s, uint32_t i) {
     const struct plan_row *row = &s->plan->plan->rows[i];
-    const struct local_seq *seq = &l->seqs[row->seq];
+    struct local_seq *seq = &l->seqs[row->seq];
     struct sampling places[DRAFT_MAX + 1];
-    uint32_t count = 0, ahead = 0, first = s->step->row_count;
+    uint32_t count = 0, ahead = 0, first = s->step->row_count, last = other_slot(l, seq);
     uint32_t room = l->output_max - s->step->output_count;
     uint32_t most = row->count < room ? row->count : room;
     while (count < most && describe_place(seq, row, row->first + count + 1, &ahead, s->step,
@@ -351,9 +367,11 @@ static enum status add_drafts(struct local *l, struct local_step *s, uint32_t i)
     fill_row(l, row, row->first, count, s->step);
     for (uint32_t n = 0; n < count; n++) {
         bool is_last = n + 1 == row->count;
-        places[n].slot = is_last ? row->seq : l->options.seq_max + s->step->output_count;
+        places[n].slot = is_last ? last : 2 * l->options.seq_max + s->step->output_count;
+        places[n].pending_slot = seq->slot;
         add_output(s, first + n, (struct output_of){i, row->first + n, n > 0}, &places[n]);
     }
+    if (count == row->count) seq->slot = last;
     return ST_OK;
 }
 
@@ -545,7 +563,7 @@ static enum status open_parts(struct local *l, struct err *err) {
     struct pass_options pass = {.goal = GOAL_LOGITS,
                                 .sizes = sizes,
                                 .kv = &l->kv,
-                                .slot_count = o->seq_max + l->output_max};
+                                .slot_count = 2 * o->seq_max + l->output_max};
     TRY(pass_create(l->loaded, &pass, &l->pass, err));
     return make_tables(l, &sizes, err);
 }

@@ -300,11 +300,20 @@ static void write_row(struct sim *s, const struct sim_flight *f, uint32_t index,
     }
 }
 
-/* A plan that failed left garbage in memory, and so did a row that failed. The sequences in it
- * end or are recomputed, but a plan that was submitted before that still has rows of them. */
+/* The plan before has refused drafts that the row stands behind: its result is not used. */
+static bool is_behind_refused(const struct sim *s, const struct sim_flight *f,
+                              const struct plan_row *row) {
+    const struct sim_seq *seq = &s->seqs[row->seq];
+    return row->takes_sampled && f->is_ahead && seq->refused_step + 1 == f->step;
+}
+
+/* A plan that failed left garbage in memory, and so did a row that failed or had drafts refused. The
+ * sequences in it end, are recomputed or go on before the drafts, but a plan that was submitted
+ * before that still has rows of them. */
 static bool may_read_garbage(const struct sim *s, const struct sim_flight *f, uint32_t index) {
     const struct sim_seq *seq = &s->seqs[f->plan->rows[index].seq];
     if (f->fault.submit_fails || f->is_behind_failed) return true;
+    if (is_behind_refused(s, f, &f->plan->rows[index])) return true;
     return f->is_ahead && seq->failed_step + 1 == f->step;
 }
 
@@ -481,13 +490,6 @@ static void end_time(struct sim *s, struct sim_flight *f) {
     }
     pause_us(left_us);
     f->elapsed_us += clock_now(&clock_real) - f->done_us;
-}
-
-/* The plan before has refused drafts that the row stands behind: its result is not used. */
-static bool is_behind_refused(const struct sim *s, const struct sim_flight *f,
-                              const struct plan_row *row) {
-    const struct sim_seq *seq = &s->seqs[row->seq];
-    return row->takes_sampled && f->is_ahead && seq->refused_step + 1 == f->step;
 }
 
 /* The token that the plan before has sampled for the row's sequence. */

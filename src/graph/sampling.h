@@ -39,8 +39,8 @@
  * A row's result depends on its logits, its description and the pending token, on nothing else.
  *
  * Pending token: a step may be described before the previous step has sampled. The device then
- * reads the missing token from `slot`, the place of the sequence's last token, and applies the
- * penalties to it. If one of the first `seen_count` edits is for this token, that edit uses
+ * reads the missing token from `pending_slot`, where that step keeps it, and applies the penalties
+ * to it. If one of the first `seen_count` edits is for this token, that edit uses
  * `add_again` instead of `add`. If none is, the device applies an extra edit (fresh_scale,
  * fresh_add) to this token, after the first `seen_count` edits and before the others. If the row
  * that should have sampled the token failed, the slot is empty, and a row with is_pending fails. A
@@ -72,9 +72,11 @@ enum sampling_kind {
 
 struct sampling {
     enum sampling_kind kind;
-    uint32_t slot;   /* DRAW: where the device keeps the token */
-    bool is_pending; /* DRAW: the token at `slot`, from the step before, counts in the edits */
-    int32_t token;   /* SCORE: the one that is given */
+    uint32_t slot; /* DRAW: where the device keeps the token */
+    bool
+        is_pending; /* DRAW: the token at `pending_slot`, from the step before, counts in the edits */
+    uint32_t pending_slot; /* `slot` of the row that has sampled it; may be this one's own */
+    int32_t token;         /* SCORE: the one that is given */
 
     float temperature; /* DRAW: 0: the most likely token, and the cuts below do not apply */
     uint32_t top_k;    /* 0: off */

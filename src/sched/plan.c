@@ -31,7 +31,7 @@ void plan_deinit(struct plan *p) {
 void plan_clear(struct plan *p) {
     p->row_count = p->preempted_count = p->moves.count = 0;
     p->admitted_count = p->wait_count = 0;
-    p->token_count = p->sample_count = p->batch_row_count = 0;
+    p->token_count = p->sample_count = p->batch_row_count = p->draft_count = 0;
     p->attended_tokens = 0;
     p->waiting_count = p->running_count = 0;
     p->batch_waiting_count = p->batch_running_count = 0;

@@ -206,7 +206,7 @@ static void apply_row(struct sched *s, struct plan_row *row, const struct row_re
         sched_end(s, row->seq, finish, now_us);
     else if (row->samples)
         sched_event_push(s, row->seq);
-    if (row->draft_count > 0) sched_drafts_give_back(s, row->seq);
+    if (s->draft_seqs > 0) sched_drafts_give_back(s, row->seq);
 }
 
 void sched_apply(struct sched *s, struct plan *plan, const struct step_result *result,
@@ -270,6 +270,7 @@ void sched_fail(struct sched *s, struct plan *plan, int64_t now_us) {
             fail_row(s, row, is_assumed, now_us);
         else
             drop_row(s, row);
+        sched_drafts_give_back(s, row->seq);
     }
     drop_moved(s, plan, number, now_us);
     sched_end_lingering(s, number);

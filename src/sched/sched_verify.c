@@ -63,6 +63,9 @@ static void verify_seq(const struct sched *s, seq_idx i) {
         CHECK(!kv_seq_is_swapped_out(s->kv, seq->kv));
         CHECK(kv_seq_tokens(s->kv, seq->kv) >= seq->computed + seq->planned);
         CHECK(slot->is_prefilling == seq_is_prefilling(seq));
+        /* Blocks of drafts were given back; one token may have been assumed. */
+        if (sched_used_until(s, i) == 0)
+            CHECK(seq->writable_end <= sched_end_of_block(s, seq->total + 1));
     }
     if (is_ended) {
         CHECK(slot->has_event == (seq->state == SEQ_ENDED));

@@ -23,7 +23,11 @@ enum status spec_create(struct spec **out, const struct spec_options *options, s
     struct spec *s = mem_zalloc(sizeof(*s));
     if (s) {
         s->options = *options;
-        if (s->options.fallback.ngram_max == 0) s->options.fallback = speculate_option_default();
+        const struct speculate_option usual = speculate_option_default();
+        if (s->options.fallback.ngram_max == 0) {
+            s->options.fallback.ngram_min = usual.ngram_min;
+            s->options.fallback.ngram_max = usual.ngram_max;
+        }
         s->seqs = mem_zalloc_array(options->seq_max, sizeof(struct spec_seq *));
         s->asks = mem_zalloc_array(options->seq_max, sizeof(struct draft_ask *));
     }

@@ -56,6 +56,7 @@ static struct sampling random_sampling(struct step *s, struct rng *rng, uint32_t
     static const float temperatures[] = {0.0f, 0.7f, 1.0f, 1.5f, 0.05f, 30.0f};
     struct sampling out = {.kind = rng_below(rng, 8) ? SAMPLING_DRAW : SAMPLING_SCORE,
                            .slot = row,
+                           .pending_slot = row,
                            .token = (int32_t)rng_below(rng, vocab),
                            .temperature = temperatures[rng_below(rng, 6)],
                            .top_p = rng_below(rng, 2) ? 1.0f : (float)rng_unit(rng),

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "engine/grammars.h"
 #include "engine/service.h"
+#include "identity/batch_drafts.h"
 
 enum {
     TINY_CTX = 384, /* past the cut of attention at 256 tokens */
@@ -229,7 +230,8 @@ static enum status open_engine(const struct test_model *l, const struct batch_ru
                                       .device = r->device ? r->device : l->device,
                                       .ctx_tokens = l->ctx_tokens,
                                       .tokens_only = true,
-                                      .clock = &clock->clock};
+                                      .clock = &clock->clock,
+                                      .speculate = r->speculate};
     return service_open(out, l->path, &o, err);
 }
 
@@ -357,6 +359,7 @@ struct batch_run batch_run_draw(const struct test_model *l, uint32_t number) {
     k->dynamic_batch = 3;
     k->mlfq_quantum_ms = 2;
     r.request_count = 8 + (uint32_t)rng_below(&rng, RUN_REQUESTS_MAX - 8);
+    r.speculate = batch_drafts_option(&r);
     return r;
 }
 
@@ -376,7 +379,19 @@ struct execution {
     struct set_clock clock;
     struct submission submissions[RUN_REQUESTS_MAX];
     struct coverage *seen;
+    struct batch_drafts drafts;
 };
+
+/* For batch_drafts.request_of. */
+static uint32_t find_request(void *ctx, uint64_t id) {
+    const struct execution *t = ctx;
+    uint32_t i = 0;
+    while (i < t->run->request_count &&
+           (!t->submissions[i].request || t->submissions[i].request->id != id))
+        i++;
+    CHECK(i < t->run->request_count);
+    return t->submissions[i].request_idx;
+}
 
 static void draw_submissions(struct execution *t) {
     struct rng rng = {.seed = 40000 + t->run->number};
@@ -484,6 +499,11 @@ static void note_choice(struct coverage *seen, const struct execution *t, const 
     seen->batched += k->max_seqs > 2;
     seen->uncached += !k->prefix_cache;
     seen->block_sizes[k->block_size / 32]++;
+    if (c->accepted == 0) return;
+    seen->speculated++;
+    seen->speculated_preempted += c->preempt_count > 0;
+    seen->speculated_guided += c->request->grammar != NULL;
+    seen->speculated_sampled += sampler_seed(c->sampler) > 0;
 }
 
 static enum status check_choice(struct execution *t, const struct submission *r, uint32_t choice,
@@ -523,6 +543,8 @@ static void note_run(struct execution *t) {
     struct sched_stats stats = sched_stats(engine_sched(t->service.engine));
     t->seen->swapped += stats.swapped_out > 0;
     t->seen->recomputed += stats.recomputed_tokens > 0;
+    t->seen->drafted += stats.drafts.drafted;
+    t->seen->accepted += stats.drafts.accepted;
 }
 
 enum status batch_run_check(struct test_model *l, const struct batch_run *r, struct coverage *seen,
@@ -530,6 +552,9 @@ enum status batch_run_check(struct test_model *l, const struct batch_run *r, str
     struct execution t = {.model = l, .run = r, .seen = seen};
     set_clock_init(&t.clock);
     TRY(open_engine(l, r, &t.clock, &t.service, err));
+    t.drafts = (struct batch_drafts){
+        .model = l, .run = r, .engine = t.service.engine, .request_of = find_request, .ctx = &t};
+    batch_drafts_plug(&t.drafts);
     draw_submissions(&t);
     enum status st = run_to_end(&t, err);
     if (st == ST_OK) st = check_submissions(&t, err);

@@ -66,6 +66,7 @@ struct batch_run {
     const char *device; /* NULL: the model's */
     uint32_t request_count;
     uint32_t request_end; /* of the pool, only those below this */
+    struct speculate_option speculate;
 };
 struct batch_run batch_run_draw(const struct test_model *l, uint32_t number);
 
@@ -77,6 +78,9 @@ struct coverage {
     uint32_t guided, guided_preempted; /* with a grammar */
     uint32_t lines, lines_preempted;   /* batch lines (request_spec.is_batch) */
     uint32_t block_sizes[3];           /* 16, 32, 64 */
+    /* Drafts; choices with accepted ones, of these preempted ones and ones with a grammar. */
+    uint64_t drafted, accepted;
+    uint32_t speculated, speculated_preempted, speculated_guided, speculated_sampled;
 };
 
 /* Run it and compare. ST_BAD with a sentence: some answer differs, or something else is wrong. */

@@ -148,7 +148,13 @@ static void test_all_of_it_was_met(void **state) {
         seen.pairs, seen.greedy, seen.sampled, seen.forked, seen.cancelled, seen.cached,
         seen.cached_midway, seen.preempted, seen.chunked, seen.guided, seen.guided_preempted,
         seen.lines, seen.lines_preempted, seen.swapped, seen.recomputed);
+    printf("%lu drafts, %lu accepted, in %u choices: %u preempted, %u with a grammar, %u sampled\n",
+           (unsigned long)seen.drafted, (unsigned long)seen.accepted, seen.speculated,
+           seen.speculated_preempted, seen.speculated_guided, seen.speculated_sampled);
     if (models_are_few()) skip();
+    assert_true(seen.drafted >= 1000 && seen.accepted >= 500 && seen.accepted < seen.drafted);
+    assert_true(seen.speculated >= 50 && seen.speculated_preempted >= 10);
+    assert_true(seen.speculated_guided >= 10 && seen.speculated_sampled >= 20);
     assert_true(seen.pairs >= 500);
     for (uint32_t i = 0; sched_policies[i]; i++) assert_true(seen.pairs_by_policy[i] >= 20);
     assert_true(seen.greedy >= 50 && seen.sampled >= 50);

@@ -57,6 +57,10 @@ static const char *const count_names[WORLD_COUNTS] = {
     [COUNT_LINES_BESIDE] = "steps with batch lines beside others",
     [COUNT_LINES_ALONE] = "steps of batch lines alone",
     [COUNT_LINES_PREEMPTED] = "batch lines preempted",
+    [COUNT_DRAFT_ROWS] = "rows with drafts",
+    [COUNT_DRAFTS_AHEAD] = "rows with drafts behind an unknown token",
+    [COUNT_DRAFTED] = "drafts verified",
+    [COUNT_ACCEPTED] = "drafts accepted",
 };
 
 const char *world_count_name(enum world_count c) {
@@ -164,6 +168,7 @@ static enum status open_engine(struct world *w, struct err *err) {
         .on_plan = world_on_plan, .identify = world_identify, .on_wrong = on_wrong, .ctx = w};
     TRY(runner_sim_open(&w->runner_options, &w->runner, err));
     engine_plug(w->engine, &w->runner);
+    world_plug_drafts(w);
     return ST_OK;
 }
 
@@ -200,6 +205,7 @@ static void run(struct world *w) {
         world_wrong(w, "%s", err.text);
     w->out->counts[COUNT_AHEAD_PLANS] += sched_stats(w->sched).ahead_plans;
     w->out->counts[COUNT_DROPPED_ROWS] += sched_stats(w->sched).dropped_rows;
+    world_count_drafts(w);
     if (w->out->is_wrong) return;
     if (w->is_draining)
         world_check_end(w);

@@ -84,6 +84,10 @@ enum world_count {
     COUNT_LINES_BESIDE,   /* steps with rows of batch lines beside others */
     COUNT_LINES_ALONE,
     COUNT_LINES_PREEMPTED,
+    COUNT_DRAFT_ROWS,
+    COUNT_DRAFTS_AHEAD, /* rows with drafts whose first token the plan before samples */
+    COUNT_DRAFTED,
+    COUNT_ACCEPTED,
     WORLD_COUNTS
 };
 const char *world_count_name(enum world_count c);

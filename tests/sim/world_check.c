@@ -130,6 +130,7 @@ void world_check_end(struct world *w) {
     }
     if (n.kv.spilled_blocks > 0)
         world_wrong(w, "%u blocks are left in the spill store", n.kv.spilled_blocks);
+    if (w->drafting != 0) world_wrong(w, "%d drafters never ended", w->drafting);
     if (runner_sim_begun(&w->runner) > 0)
         world_wrong(w, "%u sequences never ended at the runner", runner_sim_begun(&w->runner));
     w->out->counts[COUNT_EVICTIONS] += n.kv.evicted_blocks;

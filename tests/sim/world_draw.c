@@ -168,4 +168,5 @@ void world_draw(struct world *w) {
     draw_habits(w);
     draw_runner(w, &profile);
     w->is_abandoned = world_chance(w, 0.1);
+    world_draw_drafts(w);
 }

@@ -5,6 +5,7 @@
  *     world_client.c   what a client sees: tokens, ends, and whether they are right
  *     world_plan.c     what a plan may and may not say
  *     world_lines.c    what it may and may not say about batch lines
+ *     world_drafts.c   a drafter, and what a plan may and may not say about drafts
  *     world_check.c    what holds after a step, and at the end
  *     world.c          the run
  */
@@ -125,6 +126,8 @@ struct world {
     double lines_earned_us, lines_added_us; /* by steps of others; to them, by rows of lines */
     uint32_t queue_bound[2]; /* choices that may have lived during this turn; [1]: of lines */
     bool has_windows;
+    struct rng draft_rng;
+    int32_t drafting; /* sequences with drafts that have begun and not ended */
 };
 
 static inline void world_tally(struct world *w, enum world_count c) { w->out->counts[c]++; }
@@ -166,6 +169,13 @@ void world_check_lines(struct world *w, const struct plan *plan);
 void world_check_line_victim(struct world *w, const struct sched_seq *victim);
 /* An interactive sequence is preempted: no line may run. */
 void world_check_victim_beside_lines(struct world *w, const struct sched_seq *victim);
+
+/* ---- world_drafts.c ---- */
+
+void world_draw_drafts(struct world *w);
+void world_plug_drafts(struct world *w);
+void world_check_drafts(struct world *w, const struct plan *plan);
+void world_count_drafts(struct world *w);
 
 /* ---- world_check.c ---- */
 

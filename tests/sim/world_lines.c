@@ -11,7 +11,8 @@ static const double ROUNDING = 1 + 1e-6;
 /* The figures of a plan's rows, of both kinds. */
 struct kinds {
     uint32_t rows[2], tokens[2]; /* [1]: of lines */
-    uint64_t attended;           /* of interactive rows */
+    uint64_t attended;           /* of interactive rows, without drafts */
+    uint64_t all_attended;       /* of all */
     bool admits_line;
     bool has_prompt; /* of a sequence that is not a line */
 };
@@ -22,9 +23,11 @@ static struct kinds kinds_of(const struct world *w, const struct plan *plan) {
         const struct plan_row *row = &plan->rows[i];
         const struct sched_seq *seq = sched_seq_at(w->sched, row->seq);
         k.rows[seq->is_batch]++;
-        k.tokens[seq->is_batch] += row->count;
-        if (!seq->is_batch && row->count > 1) k.has_prompt = true;
-        if (!seq->is_batch) k.attended += cost_attended(row->first, row->count);
+        const uint32_t own = row->count - row->draft_count;
+        k.tokens[seq->is_batch] += own;
+        k.all_attended += cost_attended(row->first, own);
+        if (!seq->is_batch && own > 1) k.has_prompt = true;
+        if (!seq->is_batch) k.attended += cost_attended(row->first, own);
         if (seq->is_batch && seq->run_steps == 0 && seq->admitted_us == w->began_us)
             k.admits_line = true;
     }
@@ -34,8 +37,8 @@ static struct kinds kinds_of(const struct world *w, const struct plan *plan) {
 /* Rows of lines are within the time that a step has, and within the credit that steps of others
  * have earned; none are beside a prompt of others. */
 static void check_time(struct world *w, const struct plan *plan, const struct kinds *k) {
-    const double us =
-        sched_step_us(w->sched, plan->row_count, plan->token_count, plan->attended_tokens);
+    const double us = sched_step_us(w->sched, plan->row_count,
+                                    plan->token_count - plan->draft_count, k->all_attended);
     const double others_us =
         k->rows[0] > 0 ? sched_step_us(w->sched, k->rows[0], k->tokens[0], k->attended) : 0;
     const double target_us = w->knobs->step_target_ms * 1000;

@@ -32,8 +32,9 @@ static void check_row(struct world *w, const struct plan_row *row) {
         return;
     }
     struct client_choice *mine = &c->choices[seq->choice];
-    bool is_last = row->first + row->count == seq->total;
-    if (row->count == 0 || row->first != seq->computed || row->first + row->count > seq->total ||
+    uint32_t own = row->count - row->draft_count;
+    bool is_last = row->first + own == seq->total;
+    if (own == 0 || row->first != seq->computed || row->first + own > seq->total ||
         row->samples != is_last || row->kv != seq->kv || seq->planned != row->count)
         world_wrong(w, "request %lu choice %u: a row of tokens %u to %u, %u of %u are computed",
                     (unsigned long)seq->request, seq->choice, row->first, row->first + row->count,
@@ -59,7 +60,7 @@ static void check_budgets(struct world *w, const struct plan *plan) {
     bool had_prompt = false;
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct plan_row *row = &plan->rows[i];
-        bool is_decode = row->count == 1 && row->samples;
+        bool is_decode = row->count - row->draft_count == 1 && row->samples;
         if (is_decode && had_prompt) world_wrong(w, "a decode row comes after a prompt row");
         had_prompt = had_prompt || !is_decode;
         tokens += row->count;
@@ -264,15 +265,17 @@ static void tally_moves(struct world *w, const struct plan *plan) {
 }
 
 /* A plan that is submitted behind one that fails may have rows of sequences that are recomputed
- * because of that; these need not end. */
+ * because of that; these need not end. Nor need one whose row stands behind drafts of the plan
+ * before: the row is dropped if one of them is refused. */
 static void mark_faulted(struct world *w, const struct plan_row *row) {
     const struct sched_seq *seq = sched_seq_at(w->sched, row->seq);
     struct client *c = world_client_of(w, seq->request);
     bool is_behind_failed = w->options.depth > 0 && w->failed_turn + 1 == w->turn;
+    bool is_behind_drafts = row->takes_sampled && w->engine_options.sched.draft_rows_max > 0;
     if (!c) return;
     c->choices[seq->choice].is_faulted = true;
     c->choices[seq->choice].faulted_turn =
-        is_behind_failed ? UINT64_MAX : w->turn + w->options.depth;
+        is_behind_failed || is_behind_drafts ? UINT64_MAX : w->turn + w->options.depth;
 }
 
 static void draw_fault(struct world *w, const struct plan *plan, struct sim_fault *fault) {
@@ -344,6 +347,7 @@ void world_on_plan(void *ctx, const struct plan *plan, struct sim_fault *fault) 
     check_order(w, plan);
     check_shares(w, plan);
     world_check_lines(w, plan);
+    world_check_drafts(w, plan);
     tally_moves(w, plan);
     if (plan->wants_drain) world_tally(w, COUNT_DRAINED);
     if (w->is_draining) return;

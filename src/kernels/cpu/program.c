@@ -217,7 +217,8 @@ static void sample_output(struct device_program *p, uint32_t i, struct row_sampl
     if (s->kind == SAMPLING_HAND_OVER) return;
     bool draws = s->kind == SAMPLING_DRAW;
     CHECK(!draws || s->slot < p->options.slot_count);
-    int32_t pending = draws && s->is_pending ? p->slots[s->slot] : -1;
+    CHECK(!s->is_pending || s->pending_slot < p->options.slot_count);
+    int32_t pending = draws && s->is_pending ? p->slots[s->pending_slot] : -1;
     if (fvec_at(0)->has_nan(logits, output_value(p)->cols) ||
         row_sampler_run(sampler, s, &p->step->tables, pending, logits, &out->sample) != ST_OK)
         out->failed = true;

@@ -464,7 +464,7 @@ static __device__ struct edit_list edits_of(const struct cuda_sample &a, const s
                           -1,
                           0.0f,
                           false};
-    if (s.is_pending) l.pending = a.slots[s.slot];
+    if (s.is_pending) l.pending = a.slots[s.pending_slot];
     return l;
 }
 

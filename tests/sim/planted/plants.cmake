@@ -460,3 +460,65 @@ plant("a sequence waits for the prefix of a batch line" sched/sched_admit.c
 plant("a seat that the policy holds is not given to a batch line" sched/sched_seq.c
 [==[if (is_line(s, i)) return; /* its seat is free for any sequence */]==]
 [==[if (is_line(s, i) && !PLANT) return;]==])
+
+# ---- drafts ----
+
+plant("one draft too many is accepted" sched/sched_apply.c
+[==[row->accepted = result->accepted;]==]
+[==[row->accepted = result->accepted + (PLANT && result->accepted < row->draft_count);]==])
+
+plant("refused drafts count as computed" sched/sched_apply.c
+[==[    seq->computed -= refused;
+    seq->total -= refused;
+    CHECK(seq->computed == row->first + row->count - refused);]==]
+[==[    if (PLANT) refused -= refused > 0;
+    seq->computed -= refused;
+    seq->total -= refused;]==])
+
+plant("the prefix cache gets the blocks of refused drafts" sched/sched_apply.c
+[==[    kv_seq_commit(s->kv, seq->kv, seq->tokens, seq->computed);]==]
+[==[    uint32_t planted_end = row->first + row->count;
+    kv_seq_commit(s->kv, seq->kv, seq->tokens, PLANT ? planted_end : seq->computed);]==])
+
+plant("an ahead row behind refused drafts counts" sched/sched_apply.c
+[==[if (slot->assumed == 0 || refused > 0) slot_unplan(slot);]==]
+[==[if (slot->assumed == 0 || (refused > 0 && !PLANT)) slot_unplan(slot);]==])
+
+plant("usage counts drafts" engine/engine.c
+[==[n->answer_tokens += row->accepted + (uint32_t)row->samples;]==]
+[==[n->answer_tokens += (PLANT ? row->draft_count : row->accepted) + (uint32_t)row->samples;]==])
+
+plant("blocks of drafts stay with their sequence" sched/sched_drafts.c
+[==[    kv_seq_trim(s->kv, seq->kv, end);]==]
+[==[    if (PLANT) return;
+    kv_seq_trim(s->kv, seq->kv, end);]==])
+
+plant("drafts are in a step with a prompt" sched/sched_drafts.c
+[==[if (p->has_prompt || p->plan->row_count > ROWS_MAX) return;]==]
+[==[if ((p->has_prompt && !PLANT) || p->plan->row_count > ROWS_MAX) return;]==])
+
+plant("a draft stands where the last token must" sched/sched_drafts.c
+[==[uint32_t left = seq->total_max - seq->total - 1;]==]
+[==[uint32_t left = seq->total_max - seq->total - !PLANT;]==])
+
+plant("drafts preempt a sequence" sched/sched_drafts.c
+[==[if (is_free && sched_grow(p, i, end)) return count;]==]
+[==[if (PLANT && sched_ensure_blocks(p, i, end)) return count;
+    if (is_free && sched_grow(p, i, end)) return count;]==])
+
+plant("drafts of batch lines slow others down" sched/sched_drafts.c
+[==[(slot->seq.is_batch && has_others)]==]
+[==[(slot->seq.is_batch && has_others && !PLANT)]==])
+
+plant("an answer goes on behind its end, inside accepted drafts" engine/runner_sim.c
+[==[while (out->accepted < row->draft_count && !out->is_end &&]==]
+[==[while (out->accepted < row->draft_count && (PLANT || !out->is_end) &&]==])
+
+plant("a drafter is told of tokens that are not final" sched/sched_drafts.c
+[==[.known = text - slot->assumed_drafts,]==]
+[==[.known = text + (PLANT && slot->assumed_drafts > 0),]==])
+
+plant("a drafter outlives its sequence" engine/engine.c
+[==[        spec_end(e->spec, c->seq, c->tokens, total, c->prompt_tokens);]==]
+[==[        if (!PLANT || c->preempt_count == 0)
+            spec_end(e->spec, c->seq, c->tokens, total, c->prompt_tokens);]==])

@@ -77,6 +77,7 @@ static struct row_output run(struct rig *r, int32_t token, uint32_t slot, bool i
     s->seqs[0] = (struct step_seq){0, 1};
     s->samplings[0] = (struct sampling){.kind = SAMPLING_DRAW,
                                         .slot = slot,
+                                        .pending_slot = slot,
                                         .is_pending = is_pending,
                                         .top_p = 1,
                                         .typical_p = 1,

@@ -1,0 +1,35 @@
+/* identity/batch_drafts.h - drafts for a batch run, from the answers that requests get alone.
+ *
+ * By the run's number there are no drafts, or the drafter is prompt lookup, or one that is always
+ * right, one that answers random tokens, or one that is right for a drawn number of tokens.
+ * Answers must be the same with each of them.
+ *
+ * Lifetime: within a run. Thread: one.
+ */
+#ifndef IDENTITY_BATCH_DRAFTS_H
+#define IDENTITY_BATCH_DRAFTS_H
+
+#include "base/rng.h"
+#include "identity/batch_run.h"
+
+struct engine;
+struct speculate_option;
+
+/* Which request of the pool a request of the engine is. */
+typedef uint32_t batch_drafts_request_fn(void *ctx, uint64_t id);
+
+struct batch_drafts {
+    struct test_model *model;
+    const struct batch_run *run;
+    struct engine *engine;
+    batch_drafts_request_fn *request_of;
+    void *ctx;
+    struct rng rng;
+};
+
+/* For the options of the run's engine. */
+struct speculate_option batch_drafts_option(const struct batch_run *run);
+/* Before the first request; `d` outlives the engine. */
+void batch_drafts_plug(struct batch_drafts *d);
+
+#endif
