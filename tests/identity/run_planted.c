@@ -2,8 +2,12 @@
  * Method: this program is linked with one file of planted/, which replaces functions by faulty
  *         ones. It runs batches on tiny models, on the CPU and on a device whose results are late,
  *         until an answer differs, and prints which one; a run to the end without a difference
- *         is the failure. */
+ *         is the failure. A CHECK of the product that fires has noticed the fault, too: the runs
+ *         are made by a child process. */
+#include <signal.h>
 #include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "identity/models.h"
 #include "identity/batch_run.h"
@@ -29,7 +33,8 @@ static bool run_until_caught(const char *name, const char *device) {
     return caught;
 }
 
-int main(void) {
+/* The exit status of the test. */
+static int run_all(void) {
     static const char *const names[] = {"llama", "gemma3", "qwen3moe"};
     /* Some rules can only be broken where a step is planned while another runs. */
     static const char *const devices[] = {"cpu", "delayed:depth=1,jitter=0"};
@@ -38,4 +43,17 @@ int main(void) {
             if (run_until_caught(names[i], devices[d])) return 0;
     printf("no run noticed the fault\n");
     return 1;
+}
+
+int main(void) {
+    int status = 0;
+    pid_t child = fork();
+    if (child < 0) return 1;
+    if (child == 0) return run_all();
+    if (waitpid(child, &status, 0) != child) return 1;
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT) {
+        printf("caught by a CHECK\n");
+        return 0;
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
