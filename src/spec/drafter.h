@@ -24,11 +24,15 @@ struct suffix_pools; /* spec/suffix_pools.h */
 struct drafter_setup {
     uint32_t tokens_max; /* the longest text of the sequence */
     uint32_t vocab;
-    uint32_t ngram_min, ngram_max;   /* ngram: tokens that must be equal before a guess */
-    const int32_t *prediction;       /* predicted: what the client expects; copied */
-    uint32_t prediction_tokens;      /* 0: none */
-    struct suffix_pools *pools;      /* suffix: recent answers; outlives the drafter; or NULL */
-    struct kv_salt salt;             /* suffix: whose answers it may read and adds to */
+    /* The prompt: the first final tokens of the text. Read by create, which indexes it so that the
+     * engine thread need not; not kept. NULL: the first propose indexes it. */
+    const int32_t *prompt;
+    uint32_t prompt_tokens;        /* predicted: where the answer begins; 0: unknown */
+    uint32_t ngram_min, ngram_max; /* ngram: tokens that must be equal before a guess */
+    const int32_t *prediction;     /* predicted: what the client expects; copied */
+    uint32_t prediction_tokens;    /* 0: none */
+    struct suffix_pools *pools;    /* suffix: recent answers; outlives the drafter; or NULL */
+    struct kv_salt salt;           /* suffix: whose answers it may read and adds to */
 };
 
 struct drafter {
