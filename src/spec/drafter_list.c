@@ -3,10 +3,11 @@
 
 #include "spec/drafter.h"
 
-extern const struct drafter drafter_ngram;
+extern const struct drafter drafter_ngram, drafter_suffix;
 
 const struct drafter *const drafters[] = {
     &drafter_ngram,
+    &drafter_suffix,
     NULL,
 };
 

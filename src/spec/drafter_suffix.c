@@ -1,0 +1,100 @@
+/* spec/drafter_suffix.c - the longest end of the text that occurred before, here or in an answer.
+ *
+ * The text has a suffix automaton of its own; recent answers to the same tenant have others
+ * (spec/suffix_pools.h). The longest match wins; of equal ones, that in the text itself. A long
+ * match is a reason to trust what followed, so the length of the draft grows with it; and a draft
+ * ends where what followed was not the same often enough.
+ */
+#include "base/check.h"
+#include "base/mem.h"
+#include "spec/drafter.h"
+#include "spec/suffix_automaton.h"
+#include "spec/suffix_pools.h"
+
+/* Chosen by measurement (README.md). */
+enum { DRAFT_FACTOR = 2 }; /* drafts for each token of the match */
+static const double share_min = 0.3;
+
+struct suffix {
+    struct suffix_automaton *own;
+    struct suffix_pools *pools; /* borrowed; or NULL */
+    struct kv_salt salt;
+};
+
+static void destroy(void *self) {
+    struct suffix *s = self;
+    if (!s) return;
+    suffix_automaton_destroy(s->own);
+    mem_free(s);
+}
+
+static void index_final(struct suffix *s, const int32_t *tokens, uint32_t known) {
+    uint32_t done = suffix_automaton_tokens(s->own);
+    while (done < known && suffix_automaton_add(s->own, tokens[done])) done++;
+}
+
+static enum status create(const struct drafter_setup *setup, void **self, struct err *err) {
+    struct suffix *s = mem_zalloc(sizeof(*s));
+    if (!s || suffix_automaton_create(&s->own, setup->tokens_max) != ST_OK) {
+        destroy(s);
+        return err_set(err, ST_NOMEM, "out of memory for drafts of %u tokens", setup->tokens_max);
+    }
+    s->pools = setup->pools;
+    s->salt = setup->salt;
+    if (setup->prompt) index_final(s, setup->prompt, setup->prompt_tokens);
+    *self = s;
+    return ST_OK;
+}
+
+/* Where the end of the text occurs in its own final tokens. */
+static struct suffix_match match_own(const struct suffix *s, const int32_t *tokens,
+                                     uint32_t count) {
+    struct suffix_match m = suffix_automaton_repeat(s->own);
+    uint32_t at = suffix_automaton_tokens(s->own);
+    if (count - at > SUFFIX_POOL_WINDOW) { /* the automaton was full long ago */
+        at = count - SUFFIX_POOL_WINDOW;
+        m = (struct suffix_match){0};
+    }
+    for (; at < count; at++) m = suffix_automaton_step(s->own, m, tokens[at]);
+    return suffix_automaton_followed(s->own, m);
+}
+
+static uint32_t propose(void *self, const int32_t *tokens, uint32_t known, uint32_t count,
+                        uint32_t max, int32_t *out) {
+    struct suffix *s = self;
+    CHECK(known <= count);
+    index_final(s, tokens, known);
+    struct suffix_match match = match_own(s, tokens, count);
+    const struct suffix_automaton *found = NULL;
+    if (s->pools) found = suffix_pools_find(s->pools, s->salt, tokens, count, match.tokens, &match);
+    uint64_t trusted = (uint64_t)match.tokens * DRAFT_FACTOR;
+    if (trusted < max) max = (uint32_t)trusted;
+    return suffix_automaton_guess(found ? found : s->own, match, share_min, max, out);
+}
+
+static void end(void *self, const int32_t *tokens, uint32_t count, uint32_t prompt_tokens) {
+    struct suffix *s = self;
+    if (s->pools && count > prompt_tokens)
+        suffix_pools_add(s->pools, s->salt, tokens + prompt_tokens, count - prompt_tokens);
+}
+
+static size_t bytes_held(const void *self) {
+    const struct suffix *s = self;
+    return sizeof(*s) + suffix_automaton_bytes(s->own);
+}
+
+static void verify(const void *self) {
+    const struct suffix *s = self;
+    suffix_automaton_verify(s->own);
+}
+
+const struct drafter drafter_suffix = {
+    .name = "suffix",
+    .summary = "what followed the longest match in the same text or in recent answers",
+    .create = create,
+    .destroy = destroy,
+    .propose = propose,
+    .end = end,
+    .bytes = bytes_held,
+    .verify = verify,
+};
