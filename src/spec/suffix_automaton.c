@@ -248,15 +248,16 @@ struct suffix_match suffix_automaton_followed(const struct suffix_automaton *a,
 }
 
 uint32_t suffix_automaton_guess(const struct suffix_automaton *a, struct suffix_match m,
-                                double share_min, uint32_t max, int32_t *out) {
+                                double chance_min, uint32_t max, int32_t *out) {
     uint32_t state = m.tokens ? m.state : ROOT, given = 0;
-    double share = 1.0;
+    double chance = 1.0;
     while (given < max && state != ROOT) {
         if (state == a->last) state = a->states[state].link;
         const struct state *s = &a->states[state];
         if (s->total == 0) break; /* among others the root, which counts nothing */
-        share *= (double)edge_count(a, state, s->best) / s->total;
-        if (share < share_min) break;
+        chance *=
+            edge_count(a, state, s->best) / (s->total + (double)SUFFIX_DOUBT / (m.tokens + given));
+        if (chance < chance_min) break;
         state = edge_target(a, state, s->best);
         DCHECK(a->states[state].token != SUFFIX_END);
         out[given++] = a->states[state].token;

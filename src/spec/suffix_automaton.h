@@ -25,7 +25,8 @@
 #include "base/status.h"
 
 enum { SUFFIX_COUNT_DEPTH = 16 };
-enum { SUFFIX_END = -1 }; /* stands between texts; is never matched and never guessed */
+enum { SUFFIX_DOUBT = 2 }; /* chosen by measurement (README.md) */
+enum { SUFFIX_END = -1 };  /* stands between texts; is never matched and never guessed */
 
 struct suffix_automaton; /* opaque */
 
@@ -56,12 +57,17 @@ struct suffix_match suffix_automaton_step(const struct suffix_automaton *a, stru
 struct suffix_match suffix_automaton_followed(const struct suffix_automaton *a,
                                               struct suffix_match m);
 
-/* Write what most often follows the match, at most `max` tokens. Stop where the product of the
- * shares (of all times, how often this token followed) falls below `share_min`, and at a
- * SUFFIX_END. At the end of the automaton's text, go on behind the longest end that occurs before:
- * so a text that repeats itself is continued. Returns how many were written. */
+/* Write what most often follows the match, at most `max` tokens. A token that followed `count` of
+ * `total` times is right with an estimated chance of
+ *
+ *     count / (total + SUFFIX_DOUBT / length)
+ *
+ * where `length` is that of the match and of the guess so far: a longer match is trusted more. Stop
+ * where the product of the chances falls below `chance_min`, and at a SUFFIX_END. At the end of the
+ * automaton's text, go on behind the longest end that occurs before: so a text that repeats itself
+ * is continued. Returns how many were written. */
 uint32_t suffix_automaton_guess(const struct suffix_automaton *a, struct suffix_match m,
-                                double share_min, uint32_t max, int32_t *out);
+                                double chance_min, uint32_t max, int32_t *out);
 
 size_t suffix_automaton_bytes(const struct suffix_automaton *a);      /* taken by create */
 size_t suffix_automaton_bytes_used(const struct suffix_automaton *a); /* touched so far */
