@@ -3,10 +3,12 @@
 
 #include "spec/drafter.h"
 
-extern const struct drafter drafter_ngram;
+extern const struct drafter drafter_ngram, drafter_suffix, drafter_predicted;
 
 const struct drafter *const drafters[] = {
     &drafter_ngram,
+    &drafter_suffix,
+    &drafter_predicted,
     NULL,
 };
 

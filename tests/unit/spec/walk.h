@@ -1,7 +1,7 @@
 /* unit/spec/walk.h - a seeded text with repeats, as a sequence with drafts under way sees it.
  *
  * A text grows by a few tokens a step. Some are copied from further up, some repeat the last few
- * tokens, so that long matches and loops occur. In each step the tokens from `known` on are guesses:
+ * tokens, so that long matches and loops occur. In each step those from `known` on are guesses:
  * the next step replaces some of them.
  */
 #ifndef UNIT_SPEC_WALK_H
