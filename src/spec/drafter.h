@@ -13,6 +13,7 @@
 #ifndef SPEC_DRAFTER_H
 #define SPEC_DRAFTER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,7 @@ struct drafter_setup {
 struct drafter {
     const char *name;    /* what --speculate takes */
     const char *summary; /* one sentence for --help and docs */
+    bool reads_answers;  /* it uses drafter_setup.pools */
 
     /* ST_NOMEM, or ST_BAD with a sentence. */
     enum status (*create)(const struct drafter_setup *setup, void **self, struct err *err);

@@ -87,6 +87,7 @@ static void verify(const void *self) {
 
 const struct drafter drafter_suffix = {
     .name = "suffix",
+    .reads_answers = true,
     .summary = "what followed the longest match in the same text or in recent answers",
     .create = create,
     .destroy = destroy,

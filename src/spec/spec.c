@@ -1,9 +1,12 @@
 /* spec/spec.c - see spec/spec.h. */
 #include "spec/spec.h"
 
+#include <pthread.h>
+
 #include "base/check.h"
 #include "base/mem.h"
 #include "spec/drafter.h"
+#include "spec/suffix_pools.h"
 
 struct spec_seq {
     const struct drafter *drafter; /* NULL: the draft model */
@@ -16,12 +19,14 @@ struct spec {
     struct spec_seq **seqs;   /* [seq_max], borrowed; NULL: no drafts */
     uint32_t model_seqs;      /* of them, those of the draft model */
     struct draft_ask **asks;  /* [seq_max] scratch of one call */
-    struct suffix_pools *pools;
+    pthread_mutex_t lock;
+    struct suffix_pools *pools; /* created for the first request that needs them, under the lock */
 };
 
 enum status spec_create(struct spec **out, const struct spec_options *options, struct err *err) {
     struct spec *s = mem_zalloc(sizeof(*s));
     if (s) {
+        pthread_mutex_init(&s->lock, NULL);
         s->options = *options;
         const struct speculate_option usual = speculate_option_default();
         if (s->options.fallback.ngram_max == 0) {
@@ -42,6 +47,8 @@ enum status spec_create(struct spec **out, const struct spec_options *options, s
 void spec_destroy(struct spec *s) {
     if (!s) return;
     if (s->model.close) s->model.close(s->model.self);
+    suffix_pools_destroy(s->pools);
+    pthread_mutex_destroy(&s->lock);
     mem_free(s->seqs);
     mem_free(s->asks);
     mem_free(s);
@@ -82,6 +89,16 @@ static enum status create_text_drafter(const struct drafter *drafter,
     return st;
 }
 
+/* The recent answers of all tenants; NULL: there is no memory for them. */
+static struct suffix_pools *find_pools(struct spec *s) {
+    pthread_mutex_lock(&s->lock);
+    if (!s->pools)
+        (void)suffix_pools_create(&s->pools, SUFFIX_POOL_SALTS_DEFAULT, SUFFIX_POOL_TOKENS_DEFAULT);
+    struct suffix_pools *pools = s->pools;
+    pthread_mutex_unlock(&s->lock);
+    return pools;
+}
+
 enum status spec_seq_create(struct spec *s, const struct speculation *wanted, struct kv_salt salt,
                             uint32_t tokens_max, struct spec_seq **out, struct err *err) {
     const struct speculate_option option = option_of(s, wanted);
@@ -92,9 +109,9 @@ enum status spec_seq_create(struct spec *s, const struct speculation *wanted, st
                                   .ngram_max = option.ngram_max,
                                   .prediction = wanted->prediction,
                                   .prediction_tokens = wanted->prediction_tokens,
-                                  .pools = s->pools,
                                   .salt = salt};
     if (option.kind == SPECULATE_OFF) return ST_OK;
+    if (option.drafter && option.drafter->reads_answers) setup.pools = find_pools(s);
     if (option.kind == SPECULATE_TEXT) return create_text_drafter(option.drafter, &setup, out, err);
     if (!s->model.propose)
         return err_set(err, ST_BAD,
