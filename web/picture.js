@@ -98,7 +98,8 @@ export class Picture {
         const at = this.store.at.rows;
         const {rows} = step;
         for (let row = 0; row < rows.length; row += this.store.stride) {
-            const isDecode = rows[row + at.sampled] && rows[row + at.count] - rows[row + at.drafts] === 1;
+            const asked = rows[row + at.count] - rows[row + at.drafts];
+            const isDecode = rows[row + at.sampled] && asked === 1;
             const isCached = rows[row + at.cached] > rows[row + at.count];
             cells[rows[row + at.seat]] = isDecode ? DECODE : isCached ? CACHED : PREFILL;
         }

@@ -286,9 +286,9 @@ static double kv_used_share(const struct engine *e, const struct kv_cache_stats 
     return (double)held / blocks;
 }
 
-/* A row that samples gives one answer token, and one for each draft that was accepted. Its input was
- * the answer token before and drafts, or, if it has more other tokens, a prompt. Dropped rows do not
- * count. */
+/* A row that samples gives one answer token, and one for each draft that was accepted. Its input
+ * was the answer token before and drafts, or, if it has more other tokens, a prompt. Dropped rows
+ * do not count. */
 static void count_tokens(const struct plan *plan, struct numbers *n) {
     uint32_t tokens = 0;
     for (uint32_t i = 0; i < plan->row_count; i++) {

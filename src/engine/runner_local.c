@@ -192,7 +192,7 @@ static void take_draft(struct local *l, const struct local_step *s, uint32_t i,
     *is_open = !out->is_end;
 }
 
-/* The row was planned ahead, behind drafts of which one was refused meanwhile: it does not count. */
+/* The row was planned behind drafts of which one was refused meanwhile: it does not count. */
 static bool is_behind_refused(const struct local_seq *seq, const struct plan_row *row) {
     return row->samples && seq->known < row->first + row->count - row->draft_count;
 }

@@ -307,8 +307,8 @@ static bool is_behind_refused(const struct sim *s, const struct sim_flight *f,
     return row->takes_sampled && f->is_ahead && seq->refused_step + 1 == f->step;
 }
 
-/* A plan that failed left garbage in memory, and so did a row that failed or had drafts refused. The
- * sequences in it end, are recomputed or go on before the drafts, but a plan that was submitted
+/* A plan that failed left garbage in memory, and so did a row that failed or had drafts refused.
+ * The sequences in it end, are recomputed or go on before the drafts, but a plan that was submitted
  * before that still has rows of them. */
 static bool may_read_garbage(const struct sim *s, const struct sim_flight *f, uint32_t index) {
     const struct sim_seq *seq = &s->seqs[f->plan->rows[index].seq];

@@ -73,8 +73,8 @@ enum sampling_kind {
 struct sampling {
     enum sampling_kind kind;
     uint32_t slot; /* DRAW: where the device keeps the token */
-    bool
-        is_pending; /* DRAW: the token at `pending_slot`, from the step before, counts in the edits */
+    /* DRAW: the token at `pending_slot`, from the step before, counts in the edits. */
+    bool is_pending;
     uint32_t pending_slot; /* `slot` of the row that has sampled it; may be this one's own */
     int32_t token;         /* SCORE: the one that is given */
 

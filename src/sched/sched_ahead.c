@@ -5,8 +5,9 @@
  *
  * An ahead plan is made while another plan is under way. It first assumes that the other one
  * succeeds: each sequence with a row in it has computed the row's tokens, drafts too, and has one
- * more token if the row samples. The value of that token is not known, so nothing may read it. Later sched_apply
- * of the older plan fills in the rest: the token, the commit to the KV cache, the end.
+ * more token if the row samples. The value of that token is not known, so nothing may read it.
+ * Later sched_apply of the older plan fills in the rest: the token, the commit to the KV cache, the
+ * end.
  *
  * A sequence that ends while a plan under way has a row or a move of it lingers: its block tables
  * and its index are freed when that plan is over (I8).

@@ -220,8 +220,8 @@ void sched_drafts_learn(struct sched *s, const struct plan_row *row,
         s->draft_stats.accepted_at[i < DRAFT_PLACES ? i : DRAFT_PLACES - 1]++;
 }
 
-/* Blocks that only drafts have used: of the row that was applied, or of an earlier one. A plan under
- * way may still write to them; they are given back when it is applied. */
+/* Blocks that only drafts have used: of the row that was applied, or of an earlier one. A plan
+ * under way may still write to them; they are given back when it is applied. */
 void sched_drafts_give_back(struct sched *s, seq_idx i) {
     struct sched_seq *seq = seq_at(s, i);
     if (seq->state != SEQ_RUNNING || sched_used_until(s, i) > 0) return;

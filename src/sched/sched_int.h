@@ -12,6 +12,8 @@
  *     sched_apply.c   the results of a plan
  *     sched_verify.c  every invariant
  *
+ * sched/ahead_int.h declares what sched_ahead.c and sched_drafts.c give to the others.
+ *
  * README.md numbers the invariants; the code cites them as "sched I3".
  */
 #ifndef SCHED_SCHED_INT_H
@@ -19,6 +21,7 @@
 
 #include "base/check.h"
 #include "kv/cache.h"
+#include "sched/ahead_int.h"
 #include "sched/heap.h"
 #include "sched/lines.h"
 #include "sched/notes_int.h"
@@ -135,22 +138,6 @@ uint32_t *sched_forking_count(struct sched *s, seq_idx i); /* of its class */
 void sched_enqueue(struct sched *s, seq_idx i); /* becomes WAITING, with nothing computed */
 void sched_fire_timers(struct sched *s, int64_t now_us);
 
-/* ---- sched_ahead.c ---- */
-/* Update all sequences as if the plan under way had succeeded; its sampled tokens stay unknown. */
-void sched_assume(struct sched *s);
-/* Undo what was assumed of sequence i. */
-void sched_unassume(struct sched *s, seq_idx i);
-bool sched_skips_ahead_plan(const struct planning *p, seq_idx i); /* it must have no row in it */
-
-/* The number of the last plan under way that uses sequence i; 0: none. If the sequence ends it
- * keeps its blocks and its index until that plan is over. */
-uint64_t sched_used_until(const struct sched *s, seq_idx i);
-void sched_linger(struct sched *s, seq_idx i, uint64_t until, bool has_kv, bool is_running);
-/* The oldest plan under way is over: returns its number. After its rows have been handled,
- * sched_end_lingering frees what was kept for it. */
-uint64_t sched_take_oldest(struct sched *s, const struct plan *plan);
-void sched_end_lingering(struct sched *s, uint64_t number);
-
 /* ---- sched_memory.c ---- */
 /* Blocks for the positions below `tokens`; may preempt others. False: the sequence must wait. */
 bool sched_ensure_blocks(struct planning *p, seq_idx i, uint32_t tokens);
@@ -198,14 +185,6 @@ uint32_t sched_cut_to_memory(const struct sched *s, seq_idx i, uint32_t count);
 uint32_t sched_watermark(const struct sched *s);
 /* May a choice start to run beside its parent now? */
 bool sched_fork_fits(const struct sched *s, seq_idx child);
-
-/* ---- sched_drafts.c ---- */
-void sched_plan_drafts(struct planning *p); /* after all rows are planned */
-void sched_drafts_learn(struct sched *s, const struct plan_row *row,
-                        const struct row_result *result);
-void sched_drafts_give_back(struct sched *s, seq_idx i);
-/* A sequence whose row in the plan under way has drafts: is a row in the ahead plan worth it? */
-bool sched_drafts_are_likely(const struct planning *p, seq_idx i);
 
 /* ---- sched_plan.c; sched_notes.c: notes_int.h ---- */
 void sched_row_add(struct planning *p, seq_idx i, uint32_t count);
