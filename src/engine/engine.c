@@ -157,7 +157,9 @@ static enum status submit_choice(struct engine *e, struct choice *c, seq_idx par
         info.prompt_tops = r->prompt_tops;
     }
     e->runner.begin(e->runner.self, c->seq, &info);
-    spec_begin(e->spec, c->seq, c->drafter);
+    struct sampling draw;
+    sampler_describe_guess(c->sampler, 0, &draw);
+    spec_begin(e->spec, c->seq, c->drafter, &draw);
     return ST_OK;
 }
 

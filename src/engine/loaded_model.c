@@ -117,6 +117,7 @@ static enum status open_device(struct loaded_model *loaded, const struct loaded_
                                     .isa = o->isa,
                                     .placement = o->placement,
                                     .fp8_weights = o->fp8_weights,
+                                    .beside = o->beside,
                                     .keep_dir = o->weights.dir,
                                     .keeps_new = o->weights.max_bytes > 0};
     if (o->no_weights)

@@ -45,6 +45,7 @@ struct loaded_model_options {
     struct weight_cache_options weights; /* zeroed: no cache */
     uint32_t block_tokens; /* of the KV cache to come, checked before loading; 0: none */
     enum kv_type kv_type;
+    const struct device *beside;   /* as in graph/device_kind.h; NULL: none */
     bool no_weights;               /* names and numbers only: nothing can be run */
     load_progress_fn *on_progress; /* may be NULL */
     void *progress_ctx;

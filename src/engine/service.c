@@ -11,10 +11,12 @@
 #include "engine/runner_sim.h"
 #include "engine/sim_words.h"
 #include "sched/cost.h"
+#include "spec/spec.h"
 #include "text/tokenizer.h"
 
 static const uint64_t KV_BYTES_DEFAULT = (uint64_t)1 << 30;
 enum { KV_BLOCKS_MAX = 1 << 24 }; /* as for the knob: tables grow with the blocks */
+enum { PATH_BYTES = 4096 };
 _Static_assert((int)KV_GROUPS_MAX <= (int)KV_CACHE_GROUPS_MAX, "every group of a model has a pool");
 static const char SPILL_DIR_DEFAULT[] = "/tmp";
 
@@ -235,6 +237,35 @@ static enum status plug_sim(struct service *s, const struct service_options *o, 
     return st;
 }
 
+/* No more than there can be sequences in a step. */
+static uint32_t draft_lanes(const struct service *s, const struct service_options *o) {
+    uint32_t wanted = o->draft_lanes > 0 ? o->draft_lanes : DRAFT_LANES_DEFAULT;
+    return wanted < s->knobs.max_seqs ? wanted : s->knobs.max_seqs;
+}
+
+/* The draft model takes its memory before the KV cache is sized. */
+static enum status open_draft(struct service *s, const struct service_options *o,
+                              const struct loaded_model_options *load, struct err *err) {
+    char path[PATH_BYTES];
+    struct str text = o->speculate.path;
+    if (o->speculate.kind != SPECULATE_MODEL || text.len == 0) return ST_OK;
+    if (o->is_sim)
+        return err_set(
+            err, ST_BAD,
+            "--speculate model: a simulated model has no draft model; use another drafter");
+    if (text.len >= sizeof(path))
+        return err_set(err, ST_BAD, "--speculate model: the path has %zu bytes; the maximum is %d",
+                       text.len, PATH_BYTES - 1);
+    memcpy(path, text.ptr, text.len);
+    path[text.len] = 0;
+    const struct draft_model_options options = {.load = *load,
+                                                .block_tokens = s->knobs.block_size,
+                                                .seq_max = sched_seq_max(&s->knobs),
+                                                .lanes = draft_lanes(s, o),
+                                                .memory_bytes = o->draft_bytes};
+    return draft_model_open(path, &s->loaded, &options, &s->draft, &s->memory.draft, err);
+}
+
 static enum status plug_local(struct service *s, const struct sched_policy *policy,
                               const struct service_options *options, struct err *err) {
     struct runner_local_options o = runner_options(s, policy, options);
@@ -243,6 +274,12 @@ static enum status plug_local(struct service *s, const struct sched_policy *poli
     s->memory.scratch_bytes = runner_local_scratch_bytes(&runner);
     engine_plug(s->engine, &runner);
     return ST_OK;
+}
+
+static void plug_draft(struct service *s) {
+    if (!s->draft.close) return;
+    spec_plug_model(engine_spec(s->engine), &s->draft);
+    s->draft.close = NULL;
 }
 
 static enum status create_grammars(struct service *s, const struct service_options *o,
@@ -278,12 +315,15 @@ static enum status open_parts(struct service *s, const char *path, const struct 
     TRY(check_model(&s->loaded, path, err));
     s->knobs.threads = s->loaded.threads;
     s->total_max = s->loaded.ctx_tokens;
+    if (o->is_single) s->knobs.max_seqs = s->knobs.queue_max = 1;
+    TRY(open_draft(s, o, &options, err));
     if (o->is_single)
         size_for_one(s);
     else
         TRY(count_blocks(s, policy, o, err));
     note_memory(s);
     TRY(create_engine(s, path, o, policy, err));
+    plug_draft(s);
     if (o->is_sim) return plug_sim(s, o, err);
     TRY(create_grammars(s, o, err));
     return plug_local(s, policy, o, err);
@@ -299,6 +339,7 @@ enum status service_open(struct service *s, const char *path, const struct servi
 
 void service_close(struct service *s) {
     engine_destroy(s->engine);
+    if (s->draft.close) s->draft.close(s->draft.self);
     grammars_unref(s->grammars);
     loaded_model_close(&s->loaded);
     *s = (struct service){.engine = NULL};

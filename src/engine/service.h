@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "engine/draft_model.h"
 #include "engine/engine.h"
 #include "engine/grammars.h"
 #include "engine/loaded_model.h"
@@ -40,7 +41,10 @@ struct service_options {
     bool fp8_weights;                     /* likewise */
     struct weight_cache_options weights;  /* as in struct loaded_model_options */
     const char *spill_dir;                /* where swapped blocks go; NULL: /tmp */
-    struct speculate_option speculate;    /* of requests that do not choose a drafter */
+    struct speculate_option speculate;    /* of requests that do not choose a drafter; with a path,
+                                             that draft model is loaded (engine/draft_model.h) */
+    uint32_t draft_lanes;                 /* as in struct draft_model_options */
+    uint64_t draft_bytes;                 /* memory of the draft model; 0: what is free */
     size_t record_bytes;                  /* of the step records; 0: a MiB */
     bool tokens_only;          /* the model may come without a tokenizer; no token ends an answer */
     const struct clock *clock; /* NULL: the real one */
@@ -64,11 +68,13 @@ struct service_memory {
     uint64_t block_bytes[KV_GROUPS_MAX]; /* of one block of each group, all layers of it */
     uint64_t kv_bytes, prefix_bytes;     /* of kv_blocks and of prefix_blocks, all groups */
     uint64_t scratch_bytes;              /* what a step's rows and logits take at most */
+    struct draft_model_memory draft;     /* zeroed: there is no draft model */
 };
 
 /* Read it; change nothing. */
 struct service {
     struct loaded_model loaded;
+    struct draft_model draft; /* close NULL: none; the engine's once there is one */
     struct engine *engine;
     struct grammars *grammars; /* NULL: its answers cannot have one (no tokenizer, or simulated) */
     uint32_t total_max; /* tokens of the longest sequence: ctx_tokens; one more with is_single */

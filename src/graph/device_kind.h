@@ -22,6 +22,9 @@ struct device_options {
     bool fp8_weights;      /* weights of 16 bits become e4m3 */
     const char *keep_dir;  /* where a device may keep what it has measured; NULL: nowhere */
     bool keeps_new;        /* it may write there, too */
+    const struct device *beside; /* a device that never runs at the same time: if both compute on
+                                    the host, they share its threads. It is closed last. NULL:
+                                    none */
 };
 
 /* `args`: what follows the colon in the device's name; empty if there is none. */

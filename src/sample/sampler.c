@@ -243,6 +243,12 @@ enum status sampler_describe(const struct sampler *s, uint64_t position, bool is
     return ST_OK;
 }
 
+void sampler_describe_guess(const struct sampler *s, uint64_t position, struct sampling *out) {
+    *out = settings_of(&s->params, position);
+    out->wants_logprob = false;
+    out->top_count = 0;
+}
+
 void sampler_describe_score(const struct sampler *s, int32_t token, struct sampling *out) {
     CHECK(token >= 0 && (uint32_t)token < s->bounds.vocab);
     *out = (struct sampling){.kind = SAMPLING_SCORE,

@@ -155,6 +155,10 @@ uint32_t sampler_edits_max(const struct sampler *s);
 enum status sampler_describe(const struct sampler *s, uint64_t position, bool is_pending,
                              struct sampling_tables *tables, struct sampling *out);
 
+/* The same without what depends on the text: no edits and no log-probabilities. For a draft model,
+ * whose draw for a position is then often the one of the target. */
+void sampler_describe_guess(const struct sampler *s, uint64_t position, struct sampling *out);
+
 /* The same for a token that is given: its log-probability, and the most likely tokens. It has no
  * edits. */
 void sampler_describe_score(const struct sampler *s, int32_t token, struct sampling *out);

@@ -131,14 +131,14 @@ size_t spec_seq_bytes(const struct spec_seq *seq) {
     return sizeof(*seq) + (seq->drafter ? seq->drafter->bytes(seq->self) : 0);
 }
 
-void spec_begin(struct spec *s, seq_idx i, struct spec_seq *seq) {
+void spec_begin(struct spec *s, seq_idx i, struct spec_seq *seq, const struct sampling *draw) {
     CHECK(i < s->options.seq_max);
     CHECK(!s->seqs[i]);
     if (!seq) return;
     s->seqs[i] = seq;
     if (seq->drafter) return;
     s->model_seqs++;
-    s->model.begin(s->model.self, i);
+    s->model.begin(s->model.self, i, draw);
 }
 
 void spec_end(struct spec *s, seq_idx i, const int32_t *tokens, uint32_t count,

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "graph/sampling.h"
 #include "kv/prefix.h"
 #include "sched/drafts.h"
 #include "spec/speculate_option.h"
@@ -27,8 +28,9 @@ struct spec_seq; /* opaque: the drafter of one sequence */
 /* A small model of the same vocabulary that drafts for several sequences in one step of its own. It
  * keeps a KV cache of the texts that it has seen. */
 struct draft_model {
-    /* The sequence with this index begins, or has ended. */
-    void (*begin)(void *self, seq_idx seq);
+    /* The sequence with this index begins, or has ended. `draw` says how it is sampled, but for
+     * its position. */
+    void (*begin)(void *self, seq_idx seq, const struct sampling *draw);
     void (*end)(void *self, seq_idx seq);
     void (*propose)(void *self, struct draft_ask *const *asks, uint32_t count);
     double (*cost_us)(void *self, uint32_t seqs, uint32_t tokens);
@@ -68,7 +70,8 @@ enum status spec_seq_create(struct spec *s, const struct speculation *wanted, st
 void spec_seq_destroy(struct spec_seq *seq); /* NULL is fine */
 size_t spec_seq_bytes(const struct spec_seq *seq);
 
-void spec_begin(struct spec *s, seq_idx i, struct spec_seq *seq); /* `seq` NULL: does nothing */
+/* `draw`: how the sequence is sampled, for a draft model. `seq` NULL: does nothing. */
+void spec_begin(struct spec *s, seq_idx i, struct spec_seq *seq, const struct sampling *draw);
 /* The sequence has ended with this text. */
 void spec_end(struct spec *s, seq_idx i, const int32_t *tokens, uint32_t count,
               uint32_t prompt_tokens);

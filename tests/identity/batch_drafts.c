@@ -1,10 +1,13 @@
 /* identity/batch_drafts.c - see identity/batch_drafts.h. */
 #include "identity/batch_drafts.h"
 
+#include <string.h>
+
 #include "base/check.h"
-#include "engine/engine.h"
+#include "engine/draft_model.h"
+#include "engine/service.h"
+#include "identity/models.h"
 #include "spec/drafter.h"
-#include "spec/spec.h"
 
 enum draft_mode {
     DRAFTS_NONE,
@@ -12,6 +15,7 @@ enum draft_mode {
     DRAFTS_RIGHT,
     DRAFTS_RANDOM,
     DRAFTS_MIXED,
+    DRAFTS_MODEL,
     DRAFT_MODES,
 };
 
@@ -34,7 +38,7 @@ static uint32_t right_drafts(struct batch_drafts *d, uint32_t max) {
 }
 
 static void answer(struct batch_drafts *d, struct draft_ask *ask) {
-    const struct sched_seq *seq = sched_seq_at(engine_sched(d->engine), ask->seq);
+    const struct sched_seq *seq = sched_seq_at(engine_sched(d->service->engine), ask->seq);
     struct err err = {0};
     const struct answer_bits *alone = test_model_reference(
         d->model, d->run->knobs.kv_type, d->request_of(d->ctx, seq->request), seq->choice, &err);
@@ -55,11 +59,66 @@ static double cost_us(void *self, uint32_t seqs, uint32_t tokens) {
     return 0;
 }
 
-static void ignore(void *self, seq_idx seq) { (void)self, (void)seq; }
+static void begin(void *self, seq_idx seq, const struct sampling *draw) {
+    (void)self, (void)seq, (void)draw;
+}
+static void end(void *self, seq_idx seq) { (void)self, (void)seq; }
 
-void batch_drafts_plug(struct batch_drafts *d) {
-    const struct draft_model model = {
-        .begin = ignore, .end = ignore, .propose = propose, .cost_us = cost_us, .self = d};
+/* ---- a draft model that costs nothing ---- */
+
+static void drafting_begin(void *self, seq_idx seq, const struct sampling *draw) {
+    const struct draft_model *m = &((struct batch_drafts *)self)->inner;
+    m->begin(m->self, seq, draw);
+}
+
+static void drafting_end(void *self, seq_idx seq) {
+    const struct draft_model *m = &((struct batch_drafts *)self)->inner;
+    m->end(m->self, seq);
+}
+
+static void drafting_propose(void *self, struct draft_ask *const *asks, uint32_t count) {
+    const struct draft_model *m = &((struct batch_drafts *)self)->inner;
+    m->propose(m->self, asks, count);
+    draft_model_verify(m);
+    CHECK(!draft_model_stats(m).has_failed);
+}
+
+static void drafting_close(void *self) {
+    const struct draft_model *m = &((struct batch_drafts *)self)->inner;
+    m->close(m->self);
+}
+
+/* Another model of the same vocabulary in every second run that can have one. */
+static const char *path_of(const struct batch_drafts *d) {
+    static char other[4096];
+    bool has_other = strcmp(d->model->name, "llama") == 0 && d->run->number / DRAFT_MODES % 2 == 0;
+    return has_other && models_path("qwen2", other, sizeof(other)) ? other : d->model->path;
+}
+
+/* Few lanes, so that sequences wait for one. */
+static enum status open_model(struct batch_drafts *d, struct err *err) {
+    const struct draft_model_options o = {
+        .load = {.tokens_only = true,
+                 .device = d->run->device ? d->run->device : d->model->device,
+                 .kv_type = (enum kv_type[]){KV_F16, KV_F32, KV_I8, KV_F8}[d->run->knobs.kv_type]},
+        .block_tokens = d->run->knobs.block_size,
+        .seq_max = sched_seq_max(&d->run->knobs),
+        .lanes = 1 + d->run->number % 5};
+    struct draft_model_memory memory;
+    return draft_model_open(path_of(d), &d->service->loaded, &o, &d->inner, &memory, err);
+}
+
+enum status batch_drafts_plug(struct batch_drafts *d, struct err *err) {
+    struct draft_model model = {
+        .begin = begin, .end = end, .propose = propose, .cost_us = cost_us, .self = d};
     d->rng = (struct rng){.seed = 70000 + d->run->number};
-    spec_plug_model(engine_spec(d->engine), &model);
+    if (mode_of(d->run) == DRAFTS_MODEL) {
+        TRY(open_model(d, err));
+        model.begin = drafting_begin;
+        model.end = drafting_end;
+        model.propose = drafting_propose;
+        model.close = drafting_close;
+    }
+    spec_plug_model(engine_spec(d->service->engine), &model);
+    return ST_OK;
 }

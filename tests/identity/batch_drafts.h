@@ -1,7 +1,9 @@
 /* identity/batch_drafts.h - drafts for a batch run, from the answers that requests get alone.
  *
  * By the run's number there are no drafts, or the drafter is prompt lookup, or one that is always
- * right, one that answers random tokens, or one that is right for a drawn number of tokens.
+ * right, one that answers random tokens, one that is right for a drawn number of tokens, or a draft
+ * model: the model itself, or another one of its vocabulary. Drafting is said to cost nothing, so
+ * that it is done.
  * Answers must be the same with each of them.
  *
  * Lifetime: within a run. Thread: one.
@@ -11,8 +13,9 @@
 
 #include "base/rng.h"
 #include "identity/batch_run.h"
+#include "spec/spec.h"
 
-struct engine;
+struct service;
 struct speculate_option;
 
 /* Which request of the pool a request of the engine is. */
@@ -21,15 +24,16 @@ typedef uint32_t batch_drafts_request_fn(void *ctx, uint64_t id);
 struct batch_drafts {
     struct test_model *model;
     const struct batch_run *run;
-    struct engine *engine;
+    struct service *service;
     batch_drafts_request_fn *request_of;
     void *ctx;
     struct rng rng;
+    struct draft_model inner; /* close NULL: none */
 };
 
 /* For the options of the run's engine. */
 struct speculate_option batch_drafts_option(const struct batch_run *run);
 /* Before the first request; `d` outlives the engine. */
-void batch_drafts_plug(struct batch_drafts *d);
+enum status batch_drafts_plug(struct batch_drafts *d, struct err *err);
 
 #endif

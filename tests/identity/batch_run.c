@@ -553,10 +553,10 @@ enum status batch_run_check(struct test_model *l, const struct batch_run *r, str
     set_clock_init(&t.clock);
     TRY(open_engine(l, r, &t.clock, &t.service, err));
     t.drafts = (struct batch_drafts){
-        .model = l, .run = r, .engine = t.service.engine, .request_of = find_request, .ctx = &t};
-    batch_drafts_plug(&t.drafts);
+        .model = l, .run = r, .service = &t.service, .request_of = find_request, .ctx = &t};
     draw_submissions(&t);
-    enum status st = run_to_end(&t, err);
+    enum status st = batch_drafts_plug(&t.drafts, err);
+    if (st == ST_OK) st = run_to_end(&t, err);
     if (st == ST_OK) st = check_submissions(&t, err);
     note_run(&t);
     for (uint32_t i = 0; i < r->request_count; i++) request_unref(t.submissions[i].request);

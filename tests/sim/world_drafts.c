@@ -53,7 +53,9 @@ static double cost_us(void *self, uint32_t seqs, uint32_t tokens) {
     return (double)seqs + tokens;
 }
 
-static void begin(void *self, seq_idx seq) { ((struct world *)self)->drafting += seq != SEQ_NONE; }
+static void begin(void *self, seq_idx seq, const struct sampling *draw) {
+    ((struct world *)self)->drafting += seq != SEQ_NONE && draw->kind == SAMPLING_DRAW;
+}
 static void end(void *self, seq_idx seq) { ((struct world *)self)->drafting -= seq != SEQ_NONE; }
 
 void world_draw_drafts(struct world *w) {

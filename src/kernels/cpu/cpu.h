@@ -11,6 +11,7 @@
 #ifndef KERNELS_CPU_CPU_H
 #define KERNELS_CPU_CPU_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -27,6 +28,12 @@ enum status cpu_isa_check(const char *isa, struct err *err);
 
 /* ST_BAD as cpu_isa_check. The device is given to the caller, who calls out->close(out->self). */
 enum status cpu_device_open(const char *isa, uint32_t threads, struct device *out, struct err *err);
+
+/* The same with the threads of a device that was opened here. The two never run at the same time,
+ * and `other` is closed last. */
+enum status cpu_device_open_beside(const char *isa, const struct device *other, struct device *out,
+                                   struct err *err);
+bool cpu_device_is(const struct device *dev); /* it was opened here */
 
 /* Bind the threads of a device that was opened here, before any weight is prepared: sets bound_to,
  * or unbound_text if nothing is bound though CPU_PLACE_ON asked for it. */

@@ -20,6 +20,7 @@ enum { NAME_BYTES = 32, LAYOUT_BYTES = 96 };
 struct cpu_device {
     const struct cpu_table *table;
     struct pool *pool;
+    bool borrows_pool;
     struct affinity *affinity; /* NULL: threads are not bound */
     struct err unbound;        /* why not, where it was asked for */
     struct list weights;       /* struct packed, in the order of preparing */
@@ -188,7 +189,7 @@ static void cpu_close(void *self) {
         pack_free(LIST_ITEM(l, struct packed, in_device));
     (void)image_source_close(dev->image, NULL);
     page_arena_deinit(&dev->panels);
-    pool_destroy(dev->pool);
+    if (!dev->borrows_pool) pool_destroy(dev->pool);
     affinity_destroy(dev->affinity);
     mem_free(dev);
 }
@@ -207,35 +208,20 @@ struct pool *cpu_device_pool(const struct device *device) {
     return ((struct cpu_device *)device->self)->pool;
 }
 
-enum status cpu_device_open(const char *isa, uint32_t threads, struct device *out,
-                            struct err *err) {
-    CHECK(threads >= 1);
-    CHECK(threads <= POOL_THREADS_MAX);
-    TRY(cpu_isa_check(isa, err));
-    const struct cpu_table *table = cpu_table_find(isa);
-    struct cpu_device *dev = mem_zalloc(sizeof(*dev));
-    if (!dev) return err_set(err, ST_NOMEM, "cpu: out of memory for the device");
-    dev->table = table;
-    memcpy(dev->name, "cpu-", 4);
-    memcpy(dev->name + 4, table->name, strlen(table->name) + 1);
-    snprintf(dev->layout, sizeof(dev->layout), "%s image %d layout %d panels %d", dev->name,
-             IMAGE_VERSION, PACK_LAYOUT_VERSION, PANEL_ROWS);
-    enum status st = pool_create(&dev->pool, threads, err);
-    if (st != ST_OK) {
-        mem_free(dev);
-        return st;
-    }
-    *out = (struct device){
+bool cpu_device_is(const struct device *device) { return device->close == cpu_close; }
+
+static struct device plug_of(struct cpu_device *dev) {
+    return (struct device){
         .name = dev->name,
         .depth = 0,
-        .threads = threads,
+        .threads = pool_threads(dev->pool),
         .unbound_text = "",
         .alloc = cpu_alloc,
         .free = cpu_free,
         .host_alloc = cpu_host_alloc,
         .host_free = cpu_host_free,
         .prepare = cpu_prepare,
-        .images = table->packs ? &cpu_images : NULL,
+        .images = dev->table->packs ? &cpu_images : NULL,
         .kv_block_tokens = KV_TILE_TOKENS,
         .kv_block_bytes = cpu_kv_block_bytes,
         .program_create = cpu_create_program,
@@ -246,5 +232,42 @@ enum status cpu_device_open(const char *isa, uint32_t threads, struct device *ou
         .close = cpu_close,
         .self = dev,
     };
-    return ST_OK;
+}
+
+/* `beside`: whose threads compute; NULL: `threads` of its own. */
+static enum status open_device(const char *isa, uint32_t threads, const struct device *beside,
+                               struct device *out, struct err *err) {
+    TRY(cpu_isa_check(isa, err));
+    const struct cpu_table *table = cpu_table_find(isa);
+    struct cpu_device *dev = mem_zalloc(sizeof(*dev));
+    if (!dev) return err_set(err, ST_NOMEM, "cpu: out of memory for the device");
+    dev->table = table;
+    memcpy(dev->name, "cpu-", 4);
+    memcpy(dev->name + 4, table->name, strlen(table->name) + 1);
+    snprintf(dev->layout, sizeof(dev->layout), "%s image %d layout %d panels %d", dev->name,
+             IMAGE_VERSION, PACK_LAYOUT_VERSION, PANEL_ROWS);
+    enum status st = ST_OK;
+    dev->borrows_pool = beside != NULL;
+    if (beside)
+        dev->pool = cpu_device_pool(beside);
+    else
+        st = pool_create(&dev->pool, threads, err);
+    if (st == ST_OK)
+        *out = plug_of(dev);
+    else
+        mem_free(dev);
+    return st;
+}
+
+enum status cpu_device_open(const char *isa, uint32_t threads, struct device *out,
+                            struct err *err) {
+    CHECK(threads >= 1);
+    CHECK(threads <= POOL_THREADS_MAX);
+    return open_device(isa, threads, NULL, out, err);
+}
+
+enum status cpu_device_open_beside(const char *isa, const struct device *other, struct device *out,
+                                   struct err *err) {
+    CHECK(cpu_device_is(other));
+    return open_device(isa, 0, other, out, err);
 }

@@ -20,7 +20,11 @@ static enum cpu_placement placement_of(const char *word) {
 static enum status open_cpu(const struct device_options *o, struct str args, struct device *out,
                             struct err *err) {
     (void)args;
-    TRY(cpu_device_open(o->isa ? o->isa : "auto", o->threads, out, err));
+    const char *isa = o->isa ? o->isa : "auto";
+    if (o->beside && cpu_device_is(o->beside))
+        TRY(cpu_device_open_beside(isa, o->beside, out, err));
+    else
+        TRY(cpu_device_open(isa, o->threads, out, err));
     cpu_device_place(out, placement_of(o->placement));
     return ST_OK;
 }
