@@ -156,19 +156,6 @@ static void respond_queued(struct http_request *req, const struct answer_row *ro
     buf_deinit(&body);
 }
 
-static void reply_response(struct stored_read *base) {
-    struct row_read *r = (struct row_read *)base;
-    bool is_open = r->row.state == ANSWER_OPEN;
-    if (is_open && r->is_stream)
-        respond_not_resumed(base->http);
-    else if (is_open)
-        respond_queued(base->http, &r->row);
-    else if (r->is_stream)
-        respond_events(base->http, &r->row, r->after);
-    else
-        respond(base->http, &(struct response){.status = 200, .body = r->row.whole});
-}
-
 static const char *live_status(const struct generation *gen) {
     if (gen->answer.failure.status != 0)
         return gen->answer.failure.status == 499 ? "cancelled" : "failed";
@@ -176,7 +163,8 @@ static const char *live_status(const struct generation *gen) {
                                                                               : "in_progress";
 }
 
-/* A whole answer may be long: its sink has it written in the pool. */
+/* An answer that is in memory and has no end on disk: it is under way, or the disk is full. A whole
+ * answer may be long: its sink has it written in the pool. */
 static void respond_live(struct http_request *req, struct generation *gen) {
     const struct answer *a = &gen->answer;
     struct sink *sink = NULL;
@@ -193,6 +181,23 @@ static void respond_live(struct http_request *req, struct generation *gen) {
     a->request->codec->state(a, live_status(gen), &body);
     respond_json(req, &body);
     buf_deinit(&body);
+}
+
+static void reply_response(struct stored_read *base) {
+    struct row_read *r = (struct row_read *)base;
+    const bool is_open = r->row.state == ANSWER_OPEN;
+    struct generation *gen = is_open ? find_live(base->http, str_of(base->id), RESPONSES) : NULL;
+    if (gen && generation_is_left_open(gen)) gen = NULL; /* the next process begins again */
+    if (is_open && r->is_stream)
+        respond_not_resumed(base->http);
+    else if (gen)
+        respond_live(base->http, gen);
+    else if (is_open)
+        respond_queued(base->http, &r->row);
+    else if (r->is_stream)
+        respond_events(base->http, &r->row, r->after);
+    else
+        respond(base->http, &(struct response){.status = 200, .body = r->row.whole});
 }
 
 static void stream_live(struct http_request *req, struct generation *gen, uint32_t after) {
@@ -221,9 +226,9 @@ void handle_response_get(struct http_request *req) {
     struct generation *gen = find_live(req, id, RESPONSES);
     if (gen && is_stream) {
         stream_live(req, gen, after);
-    } else if (gen) {
+    } else if (gen && !answer_is_done(&gen->answer)) {
         respond_live(req, gen);
-    } else {
+    } else { /* the end that a client is told of is on disk: it is read from there */
         struct row_read *r = row_read_create(req, "response", RESPONSES, id);
         if (!r) return;
         r->after = after;
@@ -254,10 +259,7 @@ static void reply_ended(struct stored_read *base) {
 /* False: it was answered. True: its end is on its way to the store, and the client is answered when
  * it is there. */
 static bool cancel_background(struct http_request *req, struct generation *gen) {
-    if (answer_is_done(&gen->answer)) {
-        respond_live(req, gen);
-        return false;
-    }
+    if (answer_is_done(&gen->answer)) return true;
     if (!gen->request.keeping.background) {
         struct api_error e = {0};
         api_refuse(&e, 400, NULL, NULL,

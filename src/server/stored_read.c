@@ -24,12 +24,19 @@ static enum status run(struct store_op *op, struct store_db *db) {
     return r->run(r, db, &op->err);
 }
 
+/* The id as the client wrote it, which may have a prefix. */
+static struct str id_sent(const struct stored_read *r) {
+    struct str id = str_of(r->id), sent = r->http->arg;
+    return str_ends(sent, id) ? sent : id;
+}
+
 static void done(struct store_op *op) {
     struct stored_read *r = read_of(op);
     struct http_request *req = r->http;
     if (req && op->status != ST_OK) {
         if (r->error.status == 0 && op->status == ST_MISSING && r->id[0])
-            api_refuse(&r->error, 404, NULL, "not_found", "no such %s: \"%s\"", r->what, r->id);
+            api_refuse(&r->error, 404, NULL, "not_found", "no such %s: \"%.*s\"", r->what,
+                       STR_ARG(id_sent(r)));
         if (r->error.status == 0) storage_refuse(op->status, &op->err, r->what, &r->error);
         respond_error(req, &r->error);
     } else if (req && r->reply) {

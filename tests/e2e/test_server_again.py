@@ -5,9 +5,11 @@ Method: `jitney serve` with a simulated runner, ended by kill -9 or SIGTERM righ
         told something; the same request undisturbed as the reference."""
 
 import contextlib
+import http.client
 import json
 import random
 import signal
+import time
 
 import pytest
 
@@ -142,6 +144,53 @@ def test_a_stored_response_is_not_refused_when_the_server_ends(model, tmp_path):
         assert read_all(sock) == b""
     with crashing(model, tmp_path) as server:
         assert wait_until(lambda: server.get("/v1/requests/mine").json.get("done"), 20)
+
+
+def test_a_response_has_not_failed_because_the_server_ends(model, tmp_path):
+    """A client that reads or cancels it in the last moments of the process must not take it for
+    ended. The moments last as long as another client does not read what it asked for."""
+    seen = []
+    with crashing(model, tmp_path, "--drain-s", "0.1") as server:
+        form = b"".join((b'--b\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n',
+                         b'--b\r\ncontent-disposition: form-data; name="file"; filename="f"\r\n\r\n',
+                         bytes(32 << 20), b"\r\n--b--\r\n"))
+        file = server.request("POST", "/v1/files", form,
+                              headers={"content-type": "multipart/form-data; boundary=b"})
+        slow = server.connect()
+        slow.sendall(http_request("GET", f"/v1/files/{file.json['id']}/content"))
+        read_until(slow, b"\r\n\r\n")
+        made = server.post("/v1/responses", response_body(2000, background=True)).json["id"]
+        server.process.send_signal(signal.SIGTERM)
+        while server.process.poll() is None:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                seen.append(server.get(f"/v1/responses/{made}"))
+                states = [r.json.get("status") for r in seen if r.status == 200]
+                if "in_progress" in states and states[-1] == "queued":  # left for the next one
+                    seen.append(server.post(f"/v1/responses/{made}/cancel", {}))
+            time.sleep(0.01)
+        slow.close()
+    assert {r.json["status"] for r in seen if r.status == 200} == {"queued", "in_progress"}
+    assert {r.error["code"] for r in seen if r.status != 200} == {"not_resumed"}
+    with crashing(model, tmp_path) as server:
+        assert server.get(f"/v1/responses/{made}").json["status"] in ("queued", "in_progress")
+
+
+def test_a_response_that_has_ended_stays_so_after_a_crash(model, tmp_path):
+    """Its end is on disk before a client is told of it."""
+    for _ in range(3):
+        with crashing(model, tmp_path, runner=("--runner", "sim:200")) as server:
+            made = [server.plain("POST", "/v1/responses", response_body(n, background=True)).json
+                    for n in range(2, 40)]
+            found, ended = {}, set()
+            while len(ended) < len(made) // 2:
+                for one in made:
+                    path = f"/v1/responses/{one['id']}"
+                    found[path] = server.plain("GET", path).json
+                    if found[path]["status"] in ENDED:
+                        ended.add(path)
+        with crashing(model, tmp_path) as server:
+            for path in ended:
+                assert server.get(path).json == found[path]
 
 
 def test_a_conversation_waits_for_a_response_that_is_generated_again(model, tmp_path):
