@@ -425,7 +425,10 @@ static enum status read_at(const struct batch_partial *p, const struct place *pl
         size_t want = place->bytes - done < sizeof(piece) ? place->bytes - done : sizeof(piece);
         ssize_t got = pread(p->fd, piece, want, (off_t)(place->offset + done));
         if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return say_errno(p, ST_IO, "read", err);
+        if (got == 0)
+            return err_set(err, ST_IO, "%s: another program made it shorter during the run",
+                           name_of(p));
+        if (got < 0) return say_errno(p, ST_IO, "read", err);
         buf_put(out, piece, (size_t)got);
         done += (uint64_t)got;
     }
