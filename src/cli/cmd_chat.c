@@ -161,7 +161,7 @@ static enum status open_reader(struct chat *c, struct err *err) {
 }
 
 static enum status open_model(struct chat *c, struct err *err) {
-    TRY(model_args_service(c->args, model_args_ctx(c->args), false, &c->service, err));
+    TRY(model_args_service(c->args, model_args_ctx(c->args), false, NULL, &c->service, err));
     TRY(dialog_open(c->service.loaded.tokenizer, args_model(c->args), &c->dialog, err));
     const struct local_options options = {.service = &c->service,
                                           .dialog = c->dialog,

@@ -67,6 +67,13 @@ static const struct flag flags[] = {
      .kind = FLAG_BOOL,
      .help = "With --schema, --regex or --grammar: append text that cannot be otherwise without "
              "computing its tokens one by one. Not with --json or --hash-logits."},
+    {.name = "speculate",
+     .kind = FLAG_TEXT,
+     .value = "NAME",
+     .fallback = "off",
+     .help = "Speculate: guess the next tokens, and compute several of them in one step. The "
+             "answer stays the same. ngram, suffix, model:PATH or off (docs/speculation.md). With "
+             "--hash-logits no tokens are guessed."},
     {.name = "ignore-eos",
      .kind = FLAG_BOOL,
      .help = "Continue after the model's end-of-text tokens."},
@@ -96,6 +103,7 @@ struct job {
     struct dialog *dialog; /* with --chat */
     struct tokens prompt;
     struct sample_params sample;
+    struct speculate_option speculate;
     struct logit_bias *bias;        /* [LOGIT_BIAS_MAX] */
     struct sha256 *hash;            /* with --hash-logits */
     struct answer_grammar *grammar; /* with --schema, --regex or --grammar */
@@ -121,6 +129,17 @@ static enum exit_code check_flags(const struct args *a, struct err *err) {
             return usage_set(err, "generate: a --stop text has %zu bytes; it must have 1 to %d",
                              len, STOP_STRING_BYTES_MAX);
     }
+    return EXIT_FINE;
+}
+
+static enum exit_code read_speculate(struct job *j, struct err *err) {
+    struct str text = str_of(args_text(j->args, "speculate"));
+    struct err why = {0};
+    if (speculate_option_parse(text, &j->speculate, &why) != ST_OK)
+        return usage_set(err, "generate: %s", why.text);
+    if (str_is(text, "predicted"))
+        return usage_set(err, "generate: --speculate predicted guesses from the prediction of a "
+                              "request to a server; choose ngram, suffix or model:PATH");
     return EXIT_FINE;
 }
 
@@ -193,7 +212,7 @@ static enum status read_grammar(struct job *j, struct err *err) {
 static enum status prepare(struct job *j, struct str text, struct err *err) {
     int64_t begun_us = clock_now(&clock_real);
     TRY(model_args_service(j->args, model_args_ctx(j->args), args_on(j->args, "hash-logits"),
-                           &j->service, err));
+                           &j->speculate, &j->service, err));
     j->load_us = clock_now(&clock_real) - begun_us;
     if (args_on(j->args, "chat"))
         TRY(encode_chat(j, text, err));
@@ -250,6 +269,9 @@ static enum status print_json(struct job *j, struct generated *generated,
     buf_printf(&out, ",\"timings\":{\"load_ms\":%.9g,\"prompt_ms\":%.9g,\"decode_ms\":%.9g}",
                (double)j->load_us / 1e3, (double)usage->prompt_us / 1e3,
                (double)usage->decode_us / 1e3);
+    if (j->speculate.kind != SPECULATE_OFF)
+        buf_printf(&out, ",\"drafts\":{\"drafted\":%u,\"accepted\":%u}", usage->drafted,
+                   usage->accepted);
     buf_printf(&out, ",\"seed\":%llu", (unsigned long long)j->sample.seed);
     if (j->hash) {
         char hex[SHA256_HEX_BYTES];
@@ -306,6 +328,7 @@ static void drop(struct job *j) {
 static enum exit_code run(const struct args *args, struct err *err) {
     struct job j = {.args = args};
     enum exit_code code = check_flags(args, err);
+    if (code == EXIT_FINE) code = read_speculate(&j, err);
     if (code != EXIT_FINE) return code;
     j.bias = mem_alloc_array(LOGIT_BIAS_MAX, sizeof(j.bias[0]));
     if (!j.bias) return exit_of(err_set(err, ST_NOMEM, "out of memory"));

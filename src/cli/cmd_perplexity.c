@@ -203,7 +203,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
     buf_init(&text, TEXT_BYTES_MAX);
     enum status st = file_read(args_text(args, "file"), &text, err);
     uint32_t window = (uint32_t)args_int(args, "ctx");
-    if (st == ST_OK) st = model_args_service(args, window, true, &s.service, err);
+    if (st == ST_OK) st = model_args_service(args, window, true, NULL, &s.service, err);
     if (st == ST_OK) st = score_text(&s, args, buf_str(&text), err);
     service_close(&s.service);
     buf_deinit(&text);

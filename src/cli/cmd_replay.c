@@ -115,7 +115,7 @@ static enum exit_code read_settings(struct job *j, struct err *err) {
     }
     struct err why = {0};
     if (speculate_option_parse(str_of(args_text(a, "speculate")), &j->speculate, &why) != ST_OK)
-        return usage_set(err, "replay: --speculate: %s", why.text);
+        return usage_set(err, "replay: %s", why.text);
     return EXIT_FINE;
 }
 

@@ -114,4 +114,6 @@ void report_speed(const struct request_usage *usage) {
             per_second(computed, usage->prompt_us), usage->completion_tokens,
             (double)usage->decode_us / 1e3, per_second(usage->completion_tokens, usage->decode_us),
             finish_name(usage->finish));
+    if (usage->drafted > 0)
+        fprintf(stderr, "drafts: %u verified, %u accepted\n", usage->drafted, usage->accepted);
 }

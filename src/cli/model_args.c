@@ -207,7 +207,8 @@ static struct knobs knobs_of(const struct args *a) {
 }
 
 enum status model_args_service(const struct args *a, uint32_t ctx_tokens, bool taps_logits,
-                               struct service *out, struct err *err) {
+                               const struct speculate_option *speculate, struct service *out,
+                               struct err *err) {
     struct loading l;
     TRY(begin_loading(&l, a, err));
     const struct service_options options = {
@@ -219,6 +220,7 @@ enum status model_args_service(const struct args *a, uint32_t ctx_tokens, bool t
         .isa = args_text(a, "isa"),
         .fp8_weights = strcmp(args_text(a, "weights"), "fp8") == 0,
         .weights = l.weights,
+        .speculate = speculate ? *speculate : speculate_option_default(),
         .on_progress = progress_bar_on_load,
         .progress_ctx = &l.bar,
     };

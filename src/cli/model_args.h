@@ -18,6 +18,7 @@
 struct loaded_model;
 struct service;
 struct model_file;
+struct speculate_option;
 struct tokenizer;
 
 extern const struct flag flags_engine[];   /* --threads ... --verify */
@@ -38,9 +39,10 @@ void text_model_close(struct text_model *m); /* a zeroed one is fine */
 
 /* An engine for one request at a time, not started, as flags_engine and flags_chunk say, with
  * progress on a terminal. `ctx_tokens` as in struct loaded_model_options. taps_logits: requests may
- * have a logits tap (struct request_spec). Close it with service_close. */
+ * have a logits tap (struct request_spec). speculate: NULL: off. Close it with service_close. */
 enum status model_args_service(const struct args *a, uint32_t ctx_tokens, bool taps_logits,
-                               struct service *out, struct err *err);
+                               const struct speculate_option *speculate, struct service *out,
+                               struct err *err);
 
 /* The model alone, without an engine. tokens_only: it may come without a tokenizer. Close it with
  * loaded_model_close. */

@@ -19,6 +19,7 @@
 #include "access/keys.h"
 #include "report/notify.h"
 #include "access/access.h"
+#include "spec/speculate_option.h"
 #include "text/tokenizer.h"
 
 enum { HOST_BYTES = 256 };
@@ -43,6 +44,9 @@ static enum exit_code check_scheduling(const struct settings *s, struct err *err
         enum status st = knobs_set_pair(&knobs, str_of(s->set.items[i]), err);
         if (st != ST_OK) return code_of(err_prefix(err, st, "--set"), s, "set");
     }
+    struct speculate_option speculate;
+    enum status st = speculate_option_parse(str_of(s->speculate), &speculate, err);
+    if (st != ST_OK) return code_of(st, s, "speculate");
     struct str runner = str_of(s->runner);
     if (str_is(runner, "local") || str_starts(runner, STR("sim:"))) return EXIT_FINE;
     usage_set(err, "--runner is \"%.100s\"; it must be local or sim:STEP_US", s->runner);

@@ -79,6 +79,8 @@ static bool take_published(struct running *g) {
         take_token(g, g->seen + 1 == ready ? finish : FINISH_NONE);
     if (finish == FINISH_NONE) return false;
     g->usage->cached_tokens = c->cached_tokens;
+    g->usage->drafted = c->drafted;
+    g->usage->accepted = c->accepted;
     bool has_failed = finish == FINISH_ERROR || finish == FINISH_REFUSED;
     if (g->is_prompt_only && !has_failed && finish != FINISH_CANCELLED) finish = FINISH_LENGTH;
     if (has_failed && g->usage->finish == FINISH_NONE)

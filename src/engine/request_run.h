@@ -41,6 +41,7 @@ struct request_run {
 struct request_usage {
     uint32_t prompt_tokens, completion_tokens;
     uint32_t cached_tokens;       /* of the prompt: their KV blocks were in the prefix cache */
+    uint32_t drafted, accepted;   /* drafts that were compared with samples; equal ones */
     int64_t prompt_us, decode_us; /* until the first token; from there to the end */
     enum finish_reason finish;
 };

@@ -444,6 +444,7 @@ static enum status read_settings(struct registry *r, const struct env_settings *
                        s->policy);
     for (uint32_t i = 0; i < s->set.count; i++)
         TRY(knobs_set_pair(&o->knobs, str_of(s->set.items[i]), err));
+    TRY(speculate_option_parse(str_of(s->speculate), &o->speculate, err));
     return read_runner(r, s->runner, err);
 }
 
