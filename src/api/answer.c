@@ -20,6 +20,18 @@ uint32_t answer_thought_tokens(const struct answer *a) {
     return tokens;
 }
 
+uint32_t answer_predicted_tokens(const struct answer *a) {
+    uint32_t tokens = 0;
+    for (uint32_t i = 0; i < a->choice_count; i++) tokens += a->choices[i].predicted_tokens;
+    return tokens;
+}
+
+uint32_t answer_rejected_tokens(const struct answer *a) {
+    uint32_t tokens = 0;
+    for (uint32_t i = 0; i < a->choice_count; i++) tokens += a->choices[i].rejected_tokens;
+    return tokens;
+}
+
 enum { ID_LETTERS = 24, ID_LETTERS_SHORT = 9 };
 
 /* Mistral's templates refuse a conversation whose calls have ids of another length, and a client

@@ -25,7 +25,10 @@ struct answer_choice {
     const struct choice *tokens; /* the engine's: ids, log-probabilities, counts */
     uint32_t answer_tokens;      /* received from the engine so far */
     uint32_t thought_tokens;     /* those of them that are thoughts */
-    uint32_t prompt;             /* which of the request's prompts */
+    /* Tokens guessed from the request's prediction: those of answer_tokens, and those that are not
+     * part of the answer. */
+    uint32_t predicted_tokens, rejected_tokens;
+    uint32_t prompt; /* which of the request's prompts */
     enum finish_reason finish;
     bool has_tools; /* it made at least one call */
 };
@@ -51,6 +54,9 @@ static inline bool answer_is_done(const struct answer *a) {
 }
 uint32_t answer_completion_tokens(const struct answer *a); /* of all choices */
 uint32_t answer_thought_tokens(const struct answer *a);    /* the same, of thoughts alone */
+uint32_t
+answer_predicted_tokens(const struct answer *a);         /* the same, guessed from the prediction */
+uint32_t answer_rejected_tokens(const struct answer *a); /* guessed so, but not in the answer */
 
 /* The id of a tool call: the same in every piece and every view of the answer. `prefix` is "call_"
  * and the like. A model whose template requires ids of nine letters gets such ids, without it. */

@@ -83,6 +83,8 @@ enum field_store {
     STORE_IDS,              /* the request's stop_tokens */
     STORE_BIAS,             /* the request's bias */
     STORE_KWARGS,           /* template_kwargs: every member of the map */
+    STORE_DRAFTER,          /* the drafter's name, in struct api_speculation */
+    STORE_PREDICTION,       /* a text is added to the prediction there; a list does nothing */
     STORE_METADATA,         /* struct buf: pairs of strings, as JSON (api/metadata.h) */
     /* The request's grammar (api/grammar_read.h): */
     STORE_FORMAT,         /* the type of a format: text, json_object or json_schema */

@@ -99,6 +99,20 @@ static enum status store_kwargs(struct api_request *r, const struct json *v, con
     return ST_OK;
 }
 
+static enum status store_drafter(struct api_speculation *s, const struct json *v) {
+    CHECK(speculate_option_find(json_str(v), &s->choice)); /* by the row's words */
+    s->is_chosen = true;
+    return ST_OK;
+}
+
+/* Of a list, the rows of its parts add the texts. */
+static enum status store_prediction(struct api_speculation *s, const struct json *v) {
+    if (json_kind(v) != JS_TEXT) return ST_OK;
+    if (s->prediction.max == 0) buf_init(&s->prediction, API_MADE_BYTES_MAX);
+    buf_put_str(&s->prediction, json_str(v));
+    return buf_status(&s->prediction) == ST_OK ? ST_OK : ST_NOMEM;
+}
+
 static enum status store_metadata(struct buf *out, const struct json *v, const char *param,
                                   struct api_error *e) {
     buf_deinit(out);
@@ -183,6 +197,10 @@ enum status field_store(const struct api_field *f, const struct json *v, void *r
         return store_bias(request, v, param, e);
     case STORE_KWARGS:
         return store_kwargs(request, v, param, e);
+    case STORE_DRAFTER:
+        return store_drafter(at, v);
+    case STORE_PREDICTION:
+        return store_prediction(at, v);
     case STORE_METADATA:
         return store_metadata(at, v, param, e);
     case STORE_FORMAT:

@@ -9,11 +9,13 @@
 #include "api/request.h"
 #include "api/tokenize.h"
 #include "sample/sampler.h"
+#include "sched/drafts.h"
 
 /* Endpoints that share a field. */
 #define EP_OPENAI (EP_CHAT | EP_COMPLETIONS | EP_RESPONSES)
 #define EP_OLD (EP_CHAT | EP_COMPLETIONS) /* have n, stop and penalties; responses has not */
 #define EP_OLLAMA (EP_OLLAMA_CHAT | EP_OLLAMA_GENERATE)
+#define EP_TEXT (EP_OPENAI | EP_MESSAGES | EP_OLLAMA) /* give an answer */
 #define EP_ANTHROPIC (EP_MESSAGES | EP_COUNT_TOKENS)
 #define EP_TALK (EP_CHAT | EP_TOKENIZE | EP_TEMPLATE) /* OpenAI's messages and tools */
 #define EP_THINK (EP_CHAT | EP_RESPONSES)             /* OpenAI's that have a chat template */
@@ -264,6 +266,30 @@ const struct api_field api_fields[] = {
     ROW("user", EP_OPENAI | EP_EMBEDDINGS, TEXT, "The end user, for the logs.",
         STORE(TEXT, user), RANGE(0, ID_MAX)),
 
+    /* --- speculation: docs/speculation.md --- */
+    ROW("speculation", EP_TEXT, MAP,
+        "How tokens of the answer are guessed in advance; changes its speed and nothing else."),
+    ROW("speculation.drafter", EP_TEXT, TEXT,
+        "What guesses them: the text so far (ngram, suffix), `prediction` (predicted), the "
+        "server's draft model (model), or nothing (off). Default: as the server was started with "
+        "--speculate; predicted if `prediction` is given.",
+        STORE(DRAFTER, speculation), WORDS("ngram suffix predicted model off")),
+    ROW("speculation.max", EP_TEXT, INT,
+        "The most guesses for one step; 0: none. The server's knob `draft_max` limits it, too.",
+        STORE(U32, speculation.max), GIVEN(speculation.has_max), RANGE(0, DRAFT_MAX)),
+    ROW("prediction", EP_TEXT, MAP,
+        "What the client expects of the answer, which is faster where it is right."),
+    ROW("prediction.type", EP_TEXT, TEXT, "The type of the prediction.", REQUIRED,
+        WORDS("content")),
+    ROW("prediction.content", EP_TEXT, TEXT | LIST,
+        "The expected text, whole or as a list of text parts.", REQUIRED,
+        STORE(PREDICTION, speculation), GIVEN(speculation.has_prediction)),
+    ROW("prediction.content[]", EP_TEXT, MAP, "A part of the text."),
+    ROW("prediction.content[].type", EP_TEXT, TEXT, "The type of the part.", REQUIRED,
+        WORDS("text")),
+    ROW("prediction.content[].text", EP_TEXT, TEXT, "The text of the part.", REQUIRED,
+        STORE(PREDICTION, speculation)),
+
     /* --- what is kept with the answer; the server needs --data-dir for it --- */
     ROW("metadata", EP_THINK, MAP,
         "Notes of the client, kept with a stored answer: pairs of strings, keys of at most 64 and "
@@ -412,7 +438,6 @@ const struct api_field api_fields[] = {
         "answers of this endpoint are not stored; leave it out, or set it to false.", REFUSED),
     ROW("web_search_options", EP_CHAT, ANY,
         "the server does not connect to other services.", REFUSED),
-    ROW("prediction", EP_CHAT, ANY, "predicted outputs are not used.", REFUSED),
     ROW("functions", EP_CHAT, ANY, "use `tools`, which replaced it.", REFUSED),
     ROW("function_call", EP_CHAT, ANY, "use `tool_choice`, which replaced it.", REFUSED),
     ROW("chat_template", EP_TALK, ANY, "a template is a program; only the model's own is run.",

@@ -109,8 +109,11 @@ void openai_put_usage(const struct answer *a, struct buf *out) {
     buf_put_uint(out, a->cached_tokens);
     PUT(out, ",\"audio_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":");
     buf_put_uint(out, answer_thought_tokens(a));
-    PUT(out, ",\"audio_tokens\":0,\"accepted_prediction_tokens\":0,"
-             "\"rejected_prediction_tokens\":0}}");
+    PUT(out, ",\"audio_tokens\":0,\"accepted_prediction_tokens\":");
+    buf_put_uint(out, answer_predicted_tokens(a));
+    PUT(out, ",\"rejected_prediction_tokens\":");
+    buf_put_uint(out, answer_rejected_tokens(a));
+    PUT(out, "}}");
 }
 
 void openai_put_logprob(float logprob, struct buf *out) {

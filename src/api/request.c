@@ -97,7 +97,7 @@ enum status api_request_drop_body(struct api_request *r) {
     r->doc = rest;
     r->held_bytes += json_memory(rest) + json_memory(r->tools) + r->keeping.metadata.len;
     r->prompt_bytes += json_memory(r->messages) + json_memory(r->template_kwargs);
-    r->prompt_bytes += r->grammar.source.len;
+    r->prompt_bytes += r->grammar.source.len + r->speculation.prediction.len;
     return ST_OK;
 }
 
@@ -115,6 +115,7 @@ void api_request_drop_messages(struct api_request *r) {
     json_destroy(r->template_kwargs);
     r->messages = r->template_kwargs = NULL;
     buf_deinit(&r->grammar.source);
+    buf_deinit(&r->speculation.prediction);
     if (r->echo) return; /* the answer begins with the prompt */
     drop_prompts(r);
     r->prompt_bytes = 0;

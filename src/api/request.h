@@ -71,6 +71,16 @@ struct api_grammar {
     struct buf source; /* owned; until api_request_drop_messages */
 };
 
+/* Which drafts the answer may have (spec/spec.h), and what the client expects of it. */
+struct api_speculation {
+    bool is_chosen; /* by the request: `choice`; otherwise the engine's drafter */
+    struct speculate_option choice;
+    bool has_max;
+    uint32_t max; /* drafts in a step; 0: none */
+    bool has_prediction;
+    struct buf prediction; /* its text; owned; until api_request_drop_messages */
+};
+
 /* What is to be kept with the answer, and what it continues. It needs a store (--data-dir): see
  * api_keeping_refuse. */
 struct api_keeping {
@@ -124,6 +134,7 @@ struct api_request {
     bool prompt_logprobs; /* of the prompt as well, for echo */
     bool return_token_ids;
     struct api_grammar grammar;
+    struct api_speculation speculation;
 
     /* How it is delivered. */
     bool stream, include_usage;

@@ -215,6 +215,18 @@ static void note_failure(const struct engine *e, const struct choice *c) {
                 "forbidden by a bias");
 }
 
+/* For the usage of requests with a prediction: which tokens of the answer were drafts. */
+static void note_predicted(struct engine *e, const struct plan *plan) {
+    for (uint32_t r = 0; r < plan->row_count; r++) {
+        const struct plan_row *row = &plan->rows[r];
+        const struct choice *c = row->accepted && !row->is_dropped ? e->choices[row->seq] : NULL;
+        if (!c || !c->predicted) continue;
+        uint32_t first = row->first + row->count - row->draft_count - c->prompt_tokens;
+        for (uint32_t i = first; i < first + row->accepted; i++)
+            c->predicted[i / 8] |= (uint8_t)(1u << i % 8);
+    }
+}
+
 /* The end or stop token that ended the choice; -1: the client ended it. */
 static int32_t end_token(const struct choice *c, uint32_t total) {
     int32_t last = c->tokens[total - 1];
@@ -236,7 +248,7 @@ static void outbox_publish(struct engine *e, int64_t now_us) {
         CHECK(c->request->id == event.request);
         c->cached_tokens = event.cached_tokens;
         c->preempt_count = event.preempt_count;
-        c->drafted = event.drafted;
+        atomic_store_explicit(&c->drafted, event.drafted, memory_order_relaxed);
         c->accepted = event.accepted;
         c->admitted_us = event.admitted_us;
         c->first_token_us = event.first_token_us;
@@ -387,6 +399,7 @@ static enum status collect_oldest(struct engine *e) {
     e->flight_count--;
     e->step_err = f->err;
     e->is_draining = (e->is_draining || st != ST_OK) && e->flight_count > 0;
+    if (st == ST_OK) note_predicted(e, &f->plan);
     recorder_rows(e->recorder, e->sched, &f->plan);
     keep_numbers(e, &f->plan); /* before clients act on what they see        */
     outbox_publish(e, now_us); /* new tokens and ends, to the clients        */

@@ -64,6 +64,7 @@ static void free_choice(struct choice *c) {
     mem_free(c->tokens);
     mem_free(c->logprobs);
     mem_free(c->tops);
+    mem_free(c->predicted);
     sampler_destroy(c->sampler);
     spec_seq_destroy(c->drafter);
 }
@@ -81,6 +82,10 @@ static enum status make_room(struct choice *c, const struct request_spec *spec, 
     if (spec->want_logprobs && spec->sample.top_logprobs > 0) {
         c->tops = mem_alloc_array(answer, sizeof(*c->tops));
         has_room = has_room && c->tops;
+    }
+    if (c->request->follows_prediction) {
+        c->predicted = mem_zalloc_array(answer / 8 + 1, sizeof(*c->predicted));
+        has_room = has_room && c->predicted;
     }
     if (has_room) return ST_OK;
     return err_set(err, ST_NOMEM, "out of memory for a request of %u tokens", c->total_max);
@@ -172,6 +177,8 @@ static enum status fill_request(struct request *r, const struct request_spec *sp
     r->waits_for_token = spec->grammar || spec->sample.thinking.has_budget;
     bool may_draft = bounds->spec && !spec->on_logits && !r->forces_text && spec->max_tokens > 0;
     r->draft_max = may_draft ? spec_draft_max(bounds->spec, &spec->speculation) : 0;
+    r->follows_prediction =
+        r->draft_max > 0 && spec_follows_prediction(bounds->spec, &spec->speculation);
     TRY(fill_ends(r, spec, bounds, err));
     TRY(make_prompt_room(r, spec, err));
     for (uint32_t i = 0; i < r->n; i++) {
@@ -201,9 +208,12 @@ enum status request_create(const struct request_spec *spec, uint64_t id,
 
 enum status request_create_drafters(struct request *r, const struct request_spec *spec,
                                     const struct request_bounds *bounds, struct err *err) {
-    for (uint32_t i = 0; i < r->n && r->draft_max > 0; i++)
-        TRY(spec_seq_create(bounds->spec, &spec->speculation, r->salt, r->choices[i].total_max,
-                            &r->choices[i].drafter, err));
+    for (uint32_t i = 0; i < r->n && r->draft_max > 0; i++) {
+        struct choice *c = &r->choices[i];
+        const struct spec_text text = {
+            .prompt_tokens = c->prompt_tokens, .tokens_max = c->total_max, .salt = r->salt};
+        TRY(spec_seq_create(bounds->spec, &spec->speculation, &text, &c->drafter, err));
+    }
     return ST_OK;
 }
 

@@ -78,6 +78,10 @@ struct choice {
     struct sampler *sampler;        /* the engine thread's once submitted, but for `settling` */
     struct settle_job settling;     /* lends the sampler to another thread */
     struct spec_seq *drafter;       /* NULL: no drafts; the engine thread's once submitted */
+    /* If the drafts come from the request's prediction: a bit for each token of the answer, set if
+     * the token was an accepted draft. Written before `ready`. NULL: they do not. */
+    uint8_t *predicted;
+    _Atomic unsigned drafted; /* drafts that were compared with samples; written before `ready` */
 
     _Atomic unsigned finish; /* enum finish_reason; set after the last `ready` */
 
@@ -89,7 +93,7 @@ struct choice {
     /* FINISH_STOP: the end or stop token, which is the last of `tokens`; else -1. */
     int32_t ended_by;
     uint32_t cached_tokens, preempt_count;
-    uint32_t drafted, accepted; /* drafts that were compared with samples; equal ones */
+    uint32_t accepted; /* of `drafted`, those that were equal */
     /* admitted: it got a slot in the batch. */
     int64_t submitted_us, admitted_us, first_token_us, finished_us;
 
@@ -115,8 +119,9 @@ struct request {
     bool is_prompt_only;            /* no token of an answer is shown */
     struct answer_grammar *grammar; /* a reference; NULL: none */
     bool forces_text;
-    uint32_t draft_max;   /* drafts in a step */
-    bool waits_for_token; /* the next draw needs the last token: the request has a grammar or a
+    uint32_t draft_max;      /* drafts in a step */
+    bool follows_prediction; /* they come from the request's prediction */
+    bool waits_for_token;    /* the next draw needs the last token: the request has a grammar or a
                              thinking budget */
     logits_tap_fn *on_logits;
     void *logits_ctx;
@@ -153,5 +158,10 @@ void request_unref(struct request *r); /* NULL is fine; frees at the last one */
 /* What the client has not read of a choice: tokens [seen, ready). Returns the finish reason,
  * FINISH_NONE while there is more to come. */
 enum finish_reason choice_poll(const struct choice *c, uint32_t *ready);
+
+/* Whether token `i` of the answer, which is ready, was drafted from the request's prediction. */
+static inline bool choice_was_predicted(const struct choice *c, uint32_t i) {
+    return c->predicted && (c->predicted[i / 8] >> i % 8 & 1);
+}
 
 #endif

@@ -5,6 +5,8 @@
  * tokens of one step are sent together. Nothing is allocated for a token, and only generations with
  * new tokens are looked at.
  */
+#include <stdatomic.h>
+
 #include "api/event_writer.h"
 #include "base/check.h"
 #include "base/clock.h"
@@ -131,9 +133,19 @@ static bool is_empty(const struct generation *gen) {
     return gen->request.has_max_tokens && gen->request.max_tokens == 0;
 }
 
+/* A draft that was equal to its sample but is behind the end of the answer counts as rejected. */
+static void count_predicted(struct answer_choice *a, const struct choice *c, uint32_t from) {
+    if (!c->predicted) return;
+    for (uint32_t i = from; i < a->answer_tokens; i++)
+        a->predicted_tokens += choice_was_predicted(c, i);
+    a->rejected_tokens =
+        atomic_load_explicit(&c->drafted, memory_order_relaxed) - a->predicted_tokens;
+}
+
 static void push_tokens(struct generation *gen, uint32_t i, const struct choice *c, uint32_t end) {
     struct generation_choice *mine = &gen->choices[i];
     struct event_log *log = log_of(gen);
+    uint32_t before = mine->taken;
     bool met = false;
     if (is_empty(gen)) return;
     for (uint32_t at = c->prompt_tokens + mine->taken; at < end && !met; at++) {
@@ -146,6 +158,7 @@ static void push_tokens(struct generation *gen, uint32_t i, const struct choice 
             return;
         }
     }
+    count_predicted(&gen->answer.choices[i], c, before);
     if (!met) return;
     engine_cancel_choice(gen->model->engine, c->request, c->index, FINISH_STOP);
     finish_choice(gen, i, FINISH_STOP);

@@ -90,6 +90,21 @@ static struct sample_thinking thinking_of(const struct generation *gen) {
                                     .closing_count = (uint32_t)p->closing.count};
 }
 
+static struct speculation speculation_of(const struct generation *gen) {
+    const struct api_speculation *q = &gen->request.speculation;
+    const struct tokens *prediction = &gen->prompts.prediction;
+    struct speculation s = {.is_chosen = q->is_chosen,
+                            .choice = q->choice,
+                            .max = q->max,
+                            .prediction = prediction->ids,
+                            .prediction_tokens = (uint32_t)prediction->count};
+    if (q->has_max && q->max == 0) {
+        s.is_chosen = true;
+        s.choice = speculate_option_default(); /* off */
+    }
+    return s;
+}
+
 static struct request_spec spec_of(const struct generation *gen, const struct tokens *prompt,
                                    struct generation_part *part) {
     const struct api_request *q = &gen->request;
@@ -108,6 +123,7 @@ static struct request_spec spec_of(const struct generation *gen, const struct to
                                 .want_prompt_logprobs = q->prompt_logprobs,
                                 .grammar = gen->grammar,
                                 .forces_text = gen->model->forces_text,
+                                .speculation = speculation_of(gen),
                                 .cache_salt = q->cache_salt,
                                 .tenant = gen->key ? gen->key->tenant : 0,
                                 .is_batch = gen->is_batch,
@@ -128,8 +144,10 @@ static uint64_t bytes_of(const struct generation *gen, const struct request_spec
     uint64_t entry = (spec->want_logprobs ? sizeof(struct token_logprob) : 0) +
                      (has_tops ? sizeof(struct sample_result) : 0);
     uint64_t total = (uint64_t)spec->prompt_tokens + spec->max_tokens;
-    uint64_t choice =
-        sizeof(struct choice) + total * sizeof(spec->prompt[0]) + spec->max_tokens * entry + mask;
+    uint64_t drafter =
+        spec_seq_bytes_for(engine_spec(gen->model->engine), &spec->speculation, (uint32_t)total);
+    uint64_t choice = drafter + sizeof(struct choice) + total * sizeof(spec->prompt[0]) +
+                      spec->max_tokens * entry + mask;
     return spec->n * choice + (spec->want_prompt_logprobs ? spec->prompt_tokens * entry : 0);
 }
 

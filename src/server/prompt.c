@@ -160,9 +160,25 @@ static enum status encode_closing(const struct served_model *m, const struct api
                   (struct encode_options){.add_special = false}, &all->closing, e);
 }
 
+/* An answer is no longer than the context, so neither is the part of a prediction that is used. It
+ * is cut before it is tokenised, by the longest piece if that is known. */
+static enum status encode_prediction(const struct served_model *m, const struct api_request *r,
+                                     struct prompts *all, struct api_error *e) {
+    enum { PIECE_BYTES = 64 };
+    const struct encode_options options = {.plain_special = true};
+    struct str text = buf_str(&r->speculation.prediction);
+    uint64_t piece = m->piece_bytes_max > 0 ? m->piece_bytes_max : PIECE_BYTES;
+    if (text.len == 0 || all->prediction.count > 0) return ST_OK;
+    if (text.len > m->ctx_tokens * piece) text = str_take(text, m->ctx_tokens * piece);
+    TRY(encode(m, text, options, &all->prediction, e));
+    if (all->prediction.count > m->ctx_tokens) all->prediction.count = m->ctx_tokens;
+    return ST_OK;
+}
+
 enum status prompts_prepare(const struct served_model *m, const struct api_request *r,
                             struct prompts *out, struct api_error *e) {
     uint32_t count = r->is_chat ? 1 : r->prompt_count;
+    TRY(encode_prediction(m, r, out, e));
     if (out->list) return ST_OK;  /* they were stored */
     if (count == 0) return ST_OK; /* Ollama: the client only asks whether the model is there */
     out->list = mem_zalloc_array(count, sizeof(out->list[0]));
@@ -177,6 +193,7 @@ enum status prompts_prepare(const struct served_model *m, const struct api_reque
 
 void prompts_deinit(struct prompts *p) {
     tokens_deinit(&p->closing);
+    tokens_deinit(&p->prediction);
     for (uint32_t i = 0; i < p->count; i++) tokens_deinit(&p->list[i]);
     mem_free(p->list);
     *p = (struct prompts){0};

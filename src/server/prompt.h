@@ -22,12 +22,13 @@ struct served_model;
 struct prompts {
     struct tokens *list; /* owned; one for each prompt of the request, one for a conversation */
     uint32_t count;
-    uint32_t ctx_tokens;     /* each prompt must fit this context; 0: any length is accepted */
-    bool in_thought;         /* of a conversation: the prompt ends inside a thought */
-    bool thought_is_over;    /* it ends after a thought: the answer has none */
-    uint32_t answer_max;     /* tokens of each answer, by the key's limit; 0: any */
-    struct tokens closing;   /* written when the thinking budget is spent; empty: no budget */
-    uint64_t text_bytes_max; /* of each prompt's text, also of a rendered one; 0: any */
+    uint32_t ctx_tokens;      /* each prompt must fit this context; 0: any length is accepted */
+    bool in_thought;          /* of a conversation: the prompt ends inside a thought */
+    bool thought_is_over;     /* it ends after a thought: the answer has none */
+    uint32_t answer_max;      /* tokens of each answer, by the key's limit; 0: any */
+    struct tokens prediction; /* what the client expects of an answer; empty: nothing; not stored */
+    struct tokens closing;    /* written when the thinking budget is spent; empty: no budget */
+    uint64_t text_bytes_max;  /* of each prompt's text, also of a rendered one; 0: any */
 };
 
 /* ST_BAD: `e` says what is wrong with the request; ST_NOMEM fills it, too. */

@@ -23,6 +23,8 @@
 #include "server/storage.h"
 #include "server/stored_answer.h"
 #include "server/task_int.h"
+#include "spec/drafter.h"
+#include "spec/spec.h"
 
 enum { EARLIER_ID_BYTES = 160 };
 static const size_t MERGED_BYTES_MAX = (size_t)64 << 20; /* of a body with its earlier items */
@@ -170,6 +172,26 @@ static enum status check_unkept(const struct generation_spec *spec, struct api_e
 
 /* ---- checks ---- */
 
+/* What a drafter needs. */
+static enum status check_speculation(const struct served_model *m, const struct api_request *q,
+                                     struct api_error *e) {
+    const struct api_speculation *s = &q->speculation;
+    const char *field = "speculation.drafter";
+    if (!s->is_chosen) return ST_OK;
+    if (s->choice.kind == SPECULATE_MODEL && !spec_has_model(engine_spec(m->engine)))
+        return api_refuse(
+            e, 400, field, "invalid_value",
+            "Invalid '%s': \"model\" needs a draft model, and this server was started "
+            "without --speculate model:PATH; choose ngram, suffix, predicted or off.",
+            field);
+    if (s->choice.drafter == drafter_find("predicted") && !s->has_prediction)
+        return api_refuse(e, 400, field, "invalid_value",
+                          "Invalid '%s': \"predicted\" needs the field 'prediction', which is "
+                          "missing; add it, or choose ngram, suffix, model or off.",
+                          field);
+    return ST_OK;
+}
+
 static enum status check_all(struct server *s, const struct http_head *head,
                              struct generation_spec *spec, struct api_error *e) {
     TRY(server_check_draining(s, e));
@@ -179,6 +201,7 @@ static enum status check_all(struct server *s, const struct http_head *head,
                           "the model \"%s\" gives embeddings and writes no text",
                           spec->model->name);
     TRY(check_choices(s, spec->request, e));
+    TRY(check_speculation(spec->model, spec->request, e));
     TRY(check_unkept(spec, e));
     if (spec->is_batch) return check_line_room(spec, e);
     TRY(check_room(s, spec, e));

@@ -43,7 +43,8 @@ struct drafter {
 
     /* ST_NOMEM, or ST_BAD with a sentence. */
     enum status (*create)(const struct drafter_setup *setup, void **self, struct err *err);
-    void (*destroy)(void *self); /* NULL is fine */
+    void (*destroy)(void *self);                            /* NULL is fine */
+    size_t (*bytes_for)(const struct drafter_setup *setup); /* what create would take */
 
     /* Guess at most `max` tokens that follow tokens[0 .. count). The first `known` are final, and
      * `known` never falls from one call to the next; those from `known` on may be others in the

@@ -164,6 +164,13 @@ static enum status create(const struct drafter_setup *setup, void **self, struct
     return ST_OK;
 }
 
+static size_t bytes_for(const struct drafter_setup *setup) {
+    struct part parts[PARTS_MAX];
+    uint32_t place_max = setup->tokens_max > 1 ? setup->tokens_max - 1 : 1;
+    uint32_t tables = setup->ngram_max - setup->ngram_min + 1;
+    return sizeof(struct ngram) + divide(parts, place_max, tables) * sizeof(uint32_t);
+}
+
 static size_t bytes_held(const void *self) {
     const struct ngram *g = self;
     return sizeof(*g) + g->entry_count * sizeof(g->entries[0]);
@@ -193,6 +200,7 @@ const struct drafter drafter_ngram = {
     .create = create,
     .destroy = mem_free,
     .propose = propose,
+    .bytes_for = bytes_for,
     .bytes = bytes_held,
     .verify = verify,
 };

@@ -159,14 +159,29 @@ static void fill_index(struct predicted *p) {
         p->places[--p->starts[bucket_of(p, p->tokens + i)]] = i;
 }
 
-static enum status create(const struct drafter_setup *setup, void **self, struct err *err) {
+/* How much of the prediction is used: the answer is no longer than the text. */
+static uint32_t used_of(const struct drafter_setup *setup) {
     uint32_t count = setup->prediction_tokens;
-    if (count > setup->tokens_max) count = setup->tokens_max; /* the answer is no longer */
+    return count < setup->tokens_max ? count : setup->tokens_max;
+}
+
+static uint32_t bucket_bits_of(uint32_t count) {
+    return count > 2 ? 32 - (uint32_t)__builtin_clz(count - 1) : 1;
+}
+
+static size_t bytes_of(uint32_t count) {
+    size_t starts = ((size_t)1 << bucket_bits_of(count)) + 1;
+    return sizeof(struct predicted) + count * (sizeof(int32_t) + sizeof(uint32_t)) +
+           starts * sizeof(uint32_t);
+}
+
+static enum status create(const struct drafter_setup *setup, void **self, struct err *err) {
+    uint32_t count = used_of(setup);
     CHECK(count <= INT32_MAX);
     struct predicted *p = mem_zalloc(sizeof(*p));
     if (p) {
         p->token_count = count;
-        p->bucket_bits = count > 2 ? 32 - (uint32_t)__builtin_clz(count - 1) : 1;
+        p->bucket_bits = bucket_bits_of(count);
         p->tokens = mem_alloc_array(count, sizeof(*p->tokens));
         p->starts = mem_zalloc_array(((size_t)1 << p->bucket_bits) + 1, sizeof(*p->starts));
         p->places = mem_alloc_array(count, sizeof(*p->places));
@@ -183,11 +198,10 @@ static enum status create(const struct drafter_setup *setup, void **self, struct
     return ST_OK;
 }
 
+static size_t bytes_for(const struct drafter_setup *setup) { return bytes_of(used_of(setup)); }
+
 static size_t bytes_held(const void *self) {
-    const struct predicted *p = self;
-    size_t starts = ((size_t)1 << p->bucket_bits) + 1;
-    return sizeof(*p) + p->token_count * (sizeof(*p->tokens) + sizeof(*p->places)) +
-           starts * sizeof(*p->starts);
+    return bytes_of(((const struct predicted *)self)->token_count);
 }
 
 static void verify(const void *self) {
@@ -211,6 +225,7 @@ const struct drafter drafter_predicted = {
     .create = create,
     .destroy = destroy,
     .propose = propose,
+    .bytes_for = bytes_for,
     .bytes = bytes_held,
     .verify = verify,
 };

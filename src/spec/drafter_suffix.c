@@ -75,6 +75,10 @@ static void end(void *self, const int32_t *tokens, uint32_t count, uint32_t prom
         suffix_pools_add(s->pools, s->salt, tokens + prompt_tokens, count - prompt_tokens);
 }
 
+static size_t bytes_for(const struct drafter_setup *setup) {
+    return sizeof(struct suffix) + suffix_automaton_bytes_for(setup->tokens_max);
+}
+
 static size_t bytes_held(const void *self) {
     const struct suffix *s = self;
     return sizeof(*s) + suffix_automaton_bytes(s->own);
@@ -93,6 +97,7 @@ const struct drafter drafter_suffix = {
     .destroy = destroy,
     .propose = propose,
     .end = end,
+    .bytes_for = bytes_for,
     .bytes = bytes_held,
     .verify = verify,
 };

@@ -67,7 +67,18 @@ static struct speculate_option option_of(const struct spec *s, const struct spec
         option.kind = SPECULATE_TEXT;
         option.drafter = drafter_find("predicted");
     }
+    if (option.ngram_max == 0) {
+        option.ngram_min = s->options.fallback.ngram_min;
+        option.ngram_max = s->options.fallback.ngram_max;
+    }
     return option;
+}
+
+bool spec_has_model(const struct spec *s) { return s->model.propose != NULL; }
+
+bool spec_follows_prediction(const struct spec *s, const struct speculation *wanted) {
+    const struct speculate_option option = option_of(s, wanted);
+    return wanted->prediction_tokens > 0 && option.drafter == drafter_find("predicted");
 }
 
 uint32_t spec_draft_max(const struct spec *s, const struct speculation *wanted) {
@@ -99,17 +110,32 @@ static struct suffix_pools *find_pools(struct spec *s) {
     return pools;
 }
 
-enum status spec_seq_create(struct spec *s, const struct speculation *wanted, struct kv_salt salt,
-                            uint32_t tokens_max, struct spec_seq **out, struct err *err) {
+static struct drafter_setup setup_of(const struct spec *s, const struct speculation *wanted,
+                                     uint32_t tokens_max) {
     const struct speculate_option option = option_of(s, wanted);
-    *out = NULL;
-    struct drafter_setup setup = {.tokens_max = tokens_max,
+    return (struct drafter_setup){.tokens_max = tokens_max,
                                   .vocab = s->options.vocab,
                                   .ngram_min = option.ngram_min,
                                   .ngram_max = option.ngram_max,
                                   .prediction = wanted->prediction,
-                                  .prediction_tokens = wanted->prediction_tokens,
-                                  .salt = salt};
+                                  .prediction_tokens = wanted->prediction_tokens};
+}
+
+size_t spec_seq_bytes_for(const struct spec *s, const struct speculation *wanted,
+                          uint32_t tokens_max) {
+    const struct speculate_option option = option_of(s, wanted);
+    const struct drafter_setup setup = setup_of(s, wanted, tokens_max);
+    if (option.kind == SPECULATE_OFF) return 0;
+    return sizeof(struct spec_seq) + (option.drafter ? option.drafter->bytes_for(&setup) : 0);
+}
+
+enum status spec_seq_create(struct spec *s, const struct speculation *wanted,
+                            const struct spec_text *text, struct spec_seq **out, struct err *err) {
+    const struct speculate_option option = option_of(s, wanted);
+    struct drafter_setup setup = setup_of(s, wanted, text->tokens_max);
+    *out = NULL;
+    setup.prompt_tokens = text->prompt_tokens;
+    setup.salt = text->salt;
     if (option.kind == SPECULATE_OFF) return ST_OK;
     if (option.drafter && option.drafter->reads_answers) setup.pools = find_pools(s);
     if (option.kind == SPECULATE_TEXT) return create_text_drafter(option.drafter, &setup, out, err);

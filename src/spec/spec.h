@@ -59,14 +59,27 @@ struct speculation {
     uint32_t prediction_tokens;
 };
 
+/* The text of a sequence. */
+struct spec_text {
+    uint32_t prompt_tokens, tokens_max; /* where the answer begins; the longest text */
+    struct kv_salt salt;
+};
+
 /* How many drafts a sequence of such a request may have in a step; 0: none. */
 uint32_t spec_draft_max(const struct spec *s, const struct speculation *wanted);
 
+bool spec_has_model(const struct spec *s); /* a draft model is plugged in */
+/* The drafts of such a request are guessed from its prediction. */
+bool spec_follows_prediction(const struct spec *s, const struct speculation *wanted);
+
+/* What spec_seq_create would take, without the draft model and recent answers. */
+size_t spec_seq_bytes_for(const struct spec *s, const struct speculation *wanted,
+                          uint32_t tokens_max);
 /* ST_OK with *out NULL: the sequence has no drafts. A request with a prediction gets the drafter
  * `predicted`, unless it has chosen another one. ST_BAD: it wants a draft model, and there is none.
  * ST_NOMEM. */
-enum status spec_seq_create(struct spec *s, const struct speculation *wanted, struct kv_salt salt,
-                            uint32_t tokens_max, struct spec_seq **out, struct err *err);
+enum status spec_seq_create(struct spec *s, const struct speculation *wanted,
+                            const struct spec_text *text, struct spec_seq **out, struct err *err);
 void spec_seq_destroy(struct spec_seq *seq); /* NULL is fine */
 size_t spec_seq_bytes(const struct spec_seq *seq);
 

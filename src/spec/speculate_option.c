@@ -92,3 +92,15 @@ enum status speculate_option_parse(struct str text, struct speculate_option *out
     *out = o;
     return ST_OK;
 }
+
+bool speculate_option_find(struct str name, struct speculate_option *out) {
+    struct speculate_option o = {.drafter = find_drafter(name)};
+    if (o.drafter)
+        o.kind = SPECULATE_TEXT;
+    else if (str_is(name, name_model))
+        o.kind = SPECULATE_MODEL;
+    else if (!str_is(name, name_off))
+        return false;
+    *out = o;
+    return true;
+}

@@ -12,6 +12,7 @@
 #ifndef SPEC_SPECULATE_OPTION_H
 #define SPEC_SPECULATE_OPTION_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -31,7 +32,9 @@ struct speculate_option {
     enum speculate_kind kind;
     const struct drafter *drafter; /* SPECULATE_TEXT; else NULL */
     struct str path;               /* SPECULATE_MODEL; else empty; borrowed */
-    uint32_t ngram_min, ngram_max; /* always valid: the defaults unless the text says others */
+    /* The defaults unless the text says others. 0, which only speculate_option_find gives: those of
+     * the engine's own option. */
+    uint32_t ngram_min, ngram_max;
 };
 
 /* What `off` gives. */
@@ -39,5 +42,9 @@ struct speculate_option speculate_option_default(void);
 
 /* ST_BAD with a sentence; then *out is as before. */
 enum status speculate_option_parse(struct str text, struct speculate_option *out, struct err *err);
+
+/* The drafter of this name, with the engine's own options: what a request chooses. False: there is
+ * none of this name. A draft model has no path then: it is the engine's. */
+bool speculate_option_find(struct str name, struct speculate_option *out);
 
 #endif

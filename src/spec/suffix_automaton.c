@@ -308,9 +308,13 @@ static size_t bytes_of(size_t states, size_t edges, size_t buckets) {
            edges * sizeof(struct edge) + buckets * sizeof(uint32_t);
 }
 
-size_t suffix_automaton_bytes(const struct suffix_automaton *a) {
-    size_t room = a->tokens_max ? a->tokens_max : 1;
+size_t suffix_automaton_bytes_for(uint32_t tokens_max) {
+    size_t room = tokens_max ? tokens_max : 1;
     return bytes_of(2 * room + 1, room + 1, room + 1);
+}
+
+size_t suffix_automaton_bytes(const struct suffix_automaton *a) {
+    return suffix_automaton_bytes_for(a->tokens_max);
 }
 
 size_t suffix_automaton_bytes_used(const struct suffix_automaton *a) {

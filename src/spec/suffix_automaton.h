@@ -69,6 +69,7 @@ struct suffix_match suffix_automaton_followed(const struct suffix_automaton *a,
 uint32_t suffix_automaton_guess(const struct suffix_automaton *a, struct suffix_match m,
                                 double chance_min, uint32_t max, int32_t *out);
 
+size_t suffix_automaton_bytes_for(uint32_t tokens_max);               /* what create would take */
 size_t suffix_automaton_bytes(const struct suffix_automaton *a);      /* taken by create */
 size_t suffix_automaton_bytes_used(const struct suffix_automaton *a); /* touched so far */
 void suffix_automaton_verify(const struct suffix_automaton *a); /* CHECK all invariants; slow */
