@@ -182,7 +182,7 @@ export class StepStore {
             if (sequence.firstToken === null) sequence.prefillSteps++;
             if (isSampled && sequence.firstToken === null)
                 sequence.firstToken = step.at_us + step.us;
-            if (isSampled) sequence.sampled++;
+            if (isSampled) sequence.sampled += 1 + (step.rows[row + at.accepted] || 0);
         }
     }
 

@@ -76,6 +76,9 @@ enum {
     M_REFUSED,
     M_RECOMPUTED,
     M_EVICTED,
+    M_DRAFTS,
+    M_DRAFT_TOKENS,
+    M_ACCEPTED_TOKENS,
     MODEL_COUNTERS
 };
 static const struct row model_counters[MODEL_COUNTERS] = {
@@ -92,6 +95,11 @@ static const struct row model_counters[MODEL_COUNTERS] = {
     [M_RECOMPUTED] = {"jitney:recomputed_tokens_total",
                       "Tokens computed again after a preemption."},
     [M_EVICTED] = {"jitney:kv_blocks_evicted_total", "Cached KV blocks evicted."},
+    [M_DRAFTS] = {"vllm:spec_decode_num_drafts_total", "Rows of steps that had draft tokens."},
+    [M_DRAFT_TOKENS] = {"vllm:spec_decode_num_draft_tokens_total",
+                        "Draft tokens that the model verified."},
+    [M_ACCEPTED_TOKENS] = {"vllm:spec_decode_num_accepted_tokens_total",
+                           "Draft tokens that were equal to what the model sampled."},
 };
 
 enum {
@@ -162,6 +170,7 @@ struct model {
     struct counter *counters[MODEL_COUNTERS];
     struct histogram *histograms[MODEL_HISTOGRAMS];
     struct counter *ends[ENDS];
+    struct counter *accepted_at[DRAFT_MAX];    /* draft tokens, by their place in the row */
     uint64_t block_bytes[KV_CACHE_GROUPS_MAX]; /* of a KV block of each group; 0: no such group */
 };
 
@@ -392,6 +401,21 @@ static bool add_ends(struct metrics *r, struct buf *labels, struct model *model)
     return ok;
 }
 
+static bool add_draft_places(struct metrics *r, struct buf *labels, struct model *model) {
+    size_t plain = labels->len;
+    bool ok = true;
+    for (uint32_t i = 0; i < DRAFT_MAX; i++) {
+        labels->len = plain;
+        buf_printf(labels, ",position=\"%u\"", i);
+        model->accepted_at[i] = metrics_counter(
+            r, "vllm:spec_decode_num_accepted_tokens_per_pos_total", buf_text(labels),
+            "Accepted draft tokens, by their place among the "
+            "drafts of a row.");
+        ok &= model->accepted_at[i] != NULL && buf_status(labels) == ST_OK;
+    }
+    return ok;
+}
+
 /* For routers: the shape of the cache, and that there are no adapters. */
 static bool add_infos(struct metrics *r, const struct metrics_model *info, struct buf *labels) {
     size_t plain = labels->len;
@@ -434,6 +458,8 @@ enum status server_metrics_add_model(struct server_metrics *m, const struct metr
     size_t plain = labels.len;
     bool ok =
         add_model_rows(m->registry, info, &labels, &made) && add_ends(m->registry, &labels, &made);
+    labels.len = plain;
+    ok = ok && (info->kv_blocks == 0 || add_draft_places(m->registry, &labels, &made));
     labels.len = plain;
     ok = ok && (info->kv_blocks == 0 || add_infos(m->registry, info, &labels));
     buf_deinit(&labels);
@@ -597,6 +623,14 @@ static void pull_steps(struct histogram *h, const struct engine_stats *s) {
     histogram_set(h, counts, (double)s->step_tokens);
 }
 
+static void pull_drafts(struct model *row, const struct draft_stats *s) {
+    counter_set(row->counters[M_DRAFTS], (double)s->rows);
+    counter_set(row->counters[M_DRAFT_TOKENS], (double)s->drafted);
+    counter_set(row->counters[M_ACCEPTED_TOKENS], (double)s->accepted);
+    for (uint32_t i = 0; i < DRAFT_MAX; i++)
+        counter_set(row->accepted_at[i], (double)s->accepted_at[i]);
+}
+
 static void pull_engine(struct model *row, const struct engine_stats *s) {
     gauge_set(row->gauges[M_RUNNING], s->sched.running);
     gauge_set(row->gauges[M_WAITING], s->sched.waiting);
@@ -611,6 +645,7 @@ static void pull_engine(struct model *row, const struct engine_stats *s) {
     counter_set(row->counters[M_REFUSED], (double)s->refused);
     counter_set(row->counters[M_RECOMPUTED], (double)s->sched.recomputed_tokens);
     pull_steps(row->histograms[M_STEP_TOKENS], s);
+    pull_drafts(row, &s->sched.drafts);
     pull_kv(row, &s->sched.kv);
 }
 

@@ -18,10 +18,7 @@
 
 #include "sched/seq.h"
 
-enum {
-    DRAFT_MAX = 24,   /* of one sequence in one step */
-    DRAFT_PLACES = 8, /* of a row that statistics tell apart */
-};
+enum { DRAFT_MAX = 24 }; /* of one sequence in one step */
 
 struct draft_ask {
     seq_idx seq;
@@ -36,10 +33,10 @@ struct draft_ask {
 
 /* Since the start. */
 struct draft_stats {
-    uint64_t rows;                      /* that had drafts */
-    uint64_t drafted;                   /* drafts that were compared with samples */
-    uint64_t accepted;                  /* of these, those that were equal */
-    uint64_t accepted_at[DRAFT_PLACES]; /* by place in the row; the last one: and all behind it */
+    uint64_t rows;                   /* that had drafts */
+    uint64_t drafted;                /* drafts that were compared with samples */
+    uint64_t accepted;               /* of these, those that were equal */
+    uint64_t accepted_at[DRAFT_MAX]; /* by place among the drafts of the row */
 };
 
 struct draft_source {

@@ -216,8 +216,7 @@ void sched_drafts_learn(struct sched *s, const struct plan_row *row,
     s->draft_stats.rows++;
     s->draft_stats.drafted += result->checked;
     s->draft_stats.accepted += accepted;
-    for (uint32_t i = 0; i < accepted; i++)
-        s->draft_stats.accepted_at[i < DRAFT_PLACES ? i : DRAFT_PLACES - 1]++;
+    for (uint32_t i = 0; i < accepted; i++) s->draft_stats.accepted_at[i]++;
 }
 
 /* Blocks that only drafts have used: of the row that was applied, or of an earlier one. A plan
