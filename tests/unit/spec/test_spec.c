@@ -88,7 +88,7 @@ static void test_a_draft_model_must_be_there(void **state) {
     spec_destroy(s);
 }
 
-/* Whoever counts the memory of a request knows it before. */
+/* The memory of a request is counted before its drafters are made. */
 static void test_the_memory_of_a_drafter_is_known_before(void **state) {
     (void)state;
     static const uint32_t lengths[] = {1, 2, 3, 1023, 1024, 1025, 5000};
