@@ -85,11 +85,14 @@ static double oracle_cost_us(void *self, uint32_t seqs, uint32_t tokens) {
     (void)self, (void)seqs, (void)tokens;
     return 0;
 }
-static void oracle_ignore(void *self, seq_idx seq) { (void)self, (void)seq; }
+static void oracle_begin(void *self, seq_idx seq, const struct sampling *draw) {
+    (void)self, (void)seq, (void)draw;
+}
+static void oracle_end(void *self, seq_idx seq) { (void)self, (void)seq; }
 
 static void oracle_plug(struct oracle *o, struct server_rig *g) {
-    const struct draft_model model = {.begin = oracle_ignore,
-                                      .end = oracle_ignore,
+    const struct draft_model model = {.begin = oracle_begin,
+                                      .end = oracle_end,
                                       .propose = oracle_propose,
                                       .cost_us = oracle_cost_us,
                                       .self = o};
