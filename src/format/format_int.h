@@ -130,6 +130,15 @@ struct str gguf_facts_key(const struct gguf_facts *fs, size_t i);
 bool gguf_facts_value(const struct gguf_facts *fs, struct str key, struct meta_value *out);
 void gguf_facts_item(const struct meta_value *list, uint64_t i, struct meta_value *out);
 
+/* The `bytes` low bytes of a number, in the order of the file. */
+void gguf_put_number(struct buf *out, uint64_t value, int bytes);
+
+/* Key i with its value, as a GGUF file has them. */
+void gguf_facts_put(const struct gguf_facts *fs, size_t i, struct buf *out);
+
+/* The number of a tensor type in GGUF files. */
+uint32_t gguf_type_number(enum dtype type);
+
 /* A name at the cursor. False: it ends after the file, is too long or invalid. */
 bool gguf_read_name(struct cursor *c, size_t bytes_max, struct str *out);
 

@@ -8,6 +8,7 @@
  */
 #include <inttypes.h>
 
+#include "base/buf.h"
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/size.h"
@@ -145,6 +146,23 @@ void gguf_facts_item(const struct meta_value *list, uint64_t i, struct meta_valu
 struct str gguf_facts_key(const struct gguf_facts *fs, size_t i) {
     CHECK(i < fs->count);
     return fs->facts[i].key;
+}
+
+void gguf_put_number(struct buf *out, uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; i++) buf_put_char(out, (char)(value >> (8 * i) & 255));
+}
+
+void gguf_facts_put(const struct gguf_facts *fs, size_t i, struct buf *out) {
+    CHECK(i < fs->count);
+    const struct gguf_fact *fact = &fs->facts[i];
+    gguf_put_number(out, fact->key.len, 8);
+    buf_put_str(out, fact->key);
+    gguf_put_number(out, fact->type, 4);
+    if (fact->type == VALUE_LIST) {
+        gguf_put_number(out, fact->item_type, 4);
+        gguf_put_number(out, fact->count, 8);
+    }
+    buf_put_str(out, fact->bytes);
 }
 
 /* ---- Reading the keys ---- */

@@ -1,0 +1,250 @@
+/* cli/cmd_quantize.c - `jitney quantize`: write a model with fewer bits. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/file_out.h"
+#include "base/pool.h"
+#include "base/size_text.h"
+#include "cli/cli.h"
+#include "cli/generated.h"
+#include "cli/model_args.h"
+#include "cli/progress_bar.h"
+#include "config/env.h"
+#include "format/model_file.h"
+#include "quant/convert.h"
+#include "quant/quant.h"
+
+static const struct flag flags[] = {
+    {.name = "type",
+     .kind = FLAG_TEXT,
+     .value = "TYPE",
+     .help = "Number format of the matrices: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, "
+             "IQ4_NL, IQ4_XS, F16, BF16 or F32."},
+    {.name = "allow-requantize",
+     .kind = FLAG_BOOL,
+     .help = "Also convert tensors that are quantised already. The new loss comes on top of the "
+             "one that they have."},
+    {.name = "threads",
+     .letter = 't',
+     .kind = FLAG_INT,
+     .value = "N",
+     .min = 1,
+     .max = POOL_THREADS_MAX,
+     .help = "Number of threads. If not given: one for each processor that the process may use. "
+             "The file is the same with any number."},
+    {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object."},
+    {0},
+};
+
+/* One run, from the arguments to the summary. */
+struct quantize {
+    const struct args *args;
+    char in[MODEL_PATH_BYTES];
+    const char *out;
+    enum dtype type;
+    struct model_file *f;
+    struct convert *convert;
+    struct file_out file;
+    struct progress_bar bar;
+    double seconds;
+};
+
+static enum exit_code read_args(struct quantize *q, struct err *err) {
+    const char *type = args_text(q->args, "type");
+    if (args_operands(q->args) < 1)
+        return usage_set(err, "quantize: no output; usage: jitney quantize IN OUT --type TYPE");
+    if (!type)
+        return usage_set(err, "quantize: no type; give --type TYPE with one of %s",
+                         quant_known_types());
+    q->out = args_operand(q->args, 0);
+    if (!dtype_find(str_of(type), &q->type) || !quant_has_encoder(q->type))
+        return usage_set(err, "quantize: unknown type \"%s\"; known: %s", type,
+                         quant_known_types());
+    return EXIT_FINE;
+}
+
+static bool is_same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_ino == y.st_ino && x.st_dev == y.st_dev;
+}
+
+static enum status open_both(struct quantize *q, struct err *err) {
+    TRY(model_args_path(q->args, q->in, err));
+    if (is_same_file(q->in, q->out))
+        return err_set(err, ST_CREATE, "%s: is the model itself; give another name for the output",
+                       q->out);
+    TRY(model_file_open(q->in, &q->f, err));
+    if (model_file_kind(q->f) != MODEL_GGUF)
+        return err_set(err, ST_BAD, "%s: a folder, expected a GGUF file", q->in);
+    const struct convert_options options = {
+        .type = q->type, .allow_requantize = args_on(q->args, "allow-requantize")};
+    TRY(convert_create(q->f, &options, &q->convert, err));
+    TRY(file_out_open(q->out, false, &q->file, err));
+    return file_out_reserve(&q->file, convert_bytes(q->convert), err);
+}
+
+static uint64_t width_of(const struct convert_tensor *t) {
+    return t->from->dims[t->from->dim_count - 1];
+}
+
+/* Has an earlier tensor the same fallback? Then it is mentioned there. */
+static bool is_repeated(const struct quantize *q, size_t at) {
+    const struct convert_tensor *t = convert_at(q->convert, at);
+    for (size_t i = 0; i < at; i++) {
+        const struct convert_tensor *o = convert_at(q->convert, i);
+        if (o->to == t->to && o->wanted == t->wanted && width_of(o) == width_of(t)) return true;
+    }
+    return false;
+}
+
+static size_t count_like(const struct quantize *q, const struct convert_tensor *t) {
+    size_t count = 0;
+    for (size_t i = 0; i < convert_count(q->convert); i++) {
+        const struct convert_tensor *o = convert_at(q->convert, i);
+        count += o->to == t->to && o->wanted == t->wanted && width_of(o) == width_of(t);
+    }
+    return count;
+}
+
+/* One line for each kind of fallback. */
+static void note_fallbacks(const struct quantize *q) {
+    for (size_t i = 0; i < convert_count(q->convert); i++) {
+        const struct convert_tensor *t = convert_at(q->convert, i);
+        if (t->to == t->wanted || is_repeated(q, i)) continue;
+        size_t count = count_like(q, t);
+        char line[256];
+        snprintf(line, sizeof(line),
+                 "jitney: %zu %s stored as %s instead of %s, because rows of %llu elements do not "
+                 "divide into blocks of %u",
+                 count, count == 1 ? "matrix is" : "matrices are", dtype_info(t->to)->name,
+                 dtype_info(t->wanted)->name, (unsigned long long)width_of(t),
+                 dtype_info(t->wanted)->block_elems);
+        note_write(line);
+    }
+}
+
+static void on_progress(void *ctx, uint64_t done, uint64_t total) {
+    (void)total;
+    progress_bar_update(ctx, done * sizeof(float));
+}
+
+struct counts {
+    size_t converted, fallbacks;
+    uint64_t elems, bytes_in, bytes_out;
+};
+
+static struct counts count_tensors(const struct quantize *q) {
+    struct counts c = {0};
+    for (size_t i = 0; i < convert_count(q->convert); i++) {
+        const struct convert_tensor *t = convert_at(q->convert, i);
+        uint64_t elems = 1;
+        size_t bytes = 0;
+        for (uint32_t d = 0; d < t->from->dim_count; d++) elems *= t->from->dims[d];
+        dtype_bytes(t->to, elems, &bytes);
+        c.converted += t->to != t->from->type;
+        c.fallbacks += t->to != t->wanted;
+        c.elems += elems;
+        c.bytes_in += t->from->bytes;
+        c.bytes_out += bytes;
+    }
+    return c;
+}
+
+static enum status write_model(struct quantize *q, struct err *err) {
+    struct counts c = count_tensors(q);
+    int64_t began_us = clock_now(&clock_real);
+    const struct convert_run run = {.threads = (uint32_t)args_int(q->args, "threads"),
+                                    .file = &q->file,
+                                    .on_progress = on_progress,
+                                    .progress_ctx = &q->bar};
+    progress_bar_begin(&q->bar, "quantising", c.elems * sizeof(float), 0);
+    enum status st = convert_write(q->convert, &run, err);
+    progress_bar_end(&q->bar);
+    if (st == ST_OK) st = file_out_publish(&q->file, err);
+    q->seconds = (double)(clock_now(&clock_real) - began_us) / 1e6;
+    return st;
+}
+
+static void put_json(const struct quantize *q, const struct counts *c, struct buf *out) {
+    buf_put_text(out, "{\"path\":");
+    buf_put_json_string(out, str_of(q->out));
+    buf_printf(out, ",\"type\":\"%s\",\"tensors\":%zu,\"converted\":%zu,\"fallbacks\":%zu",
+               dtype_info(q->type)->name, convert_count(q->convert), c->converted, c->fallbacks);
+    buf_printf(out, ",\"bytes_in\":%llu,\"bytes_out\":%llu,\"file_bytes\":%llu",
+               (unsigned long long)c->bytes_in, (unsigned long long)c->bytes_out,
+               (unsigned long long)q->file.bytes);
+    buf_put_text(out, ",\"bits_per_weight\":");
+    put_json_number(out, 8.0 * (double)c->bytes_out / (double)c->elems);
+    buf_put_text(out, ",\"seconds\":");
+    put_json_number(out, q->seconds);
+    buf_put_text(out, "}\n");
+}
+
+static void put_text(const struct quantize *q, const struct counts *c, struct buf *out) {
+    char before[SIZE_TEXT_BYTES], after[SIZE_TEXT_BYTES], rate[SIZE_TEXT_BYTES];
+    double per_s = q->seconds > 0 ? 4.0 * (double)c->elems / q->seconds : 0;
+    buf_printf(out, "%s: %s, was %s; %.2f bits a weight, was %.2f; %zu of %zu tensors converted\n",
+               q->out, size_text(c->bytes_out, after), size_text(c->bytes_in, before),
+               8.0 * (double)c->bytes_out / (double)c->elems,
+               8.0 * (double)c->bytes_in / (double)c->elems, c->converted,
+               convert_count(q->convert));
+    buf_printf(out, "%.1f s, %s of float32 a second\n", q->seconds,
+               size_text((uint64_t)per_s, rate));
+}
+
+static enum status print_summary(const struct quantize *q, struct err *err) {
+    struct counts c = count_tensors(q);
+    struct buf out;
+    buf_init(&out, 1 << 16);
+    if (args_on(q->args, "json"))
+        put_json(q, &c, &out);
+    else
+        put_text(q, &c, &out);
+    enum status st = buf_status(&out);
+    if (st == ST_OK)
+        st = out_write(buf_str(&out), err);
+    else
+        err_set(err, st, "out of memory for the summary");
+    buf_deinit(&out);
+    return st;
+}
+
+static enum exit_code run(const struct args *args, struct err *err) {
+    struct env_settings env;
+    struct quantize q = {.args = args, .file = {.fd = -1}};
+    enum exit_code code = read_args(&q, err);
+    if (code != EXIT_FINE) return code;
+    signal(SIGXFSZ, SIG_IGN); /* a file over the system's size limit is an error of the write */
+    env_read(&env);
+    progress_bar_init(&q.bar, &env, PROGRESS_BAR_LINES);
+    enum status st = open_both(&q, err);
+    if (st == ST_OK) note_fallbacks(&q);
+    if (st == ST_OK) st = write_model(&q, err);
+    if (st == ST_OK) st = print_summary(&q, err);
+    file_out_close(&q.file);
+    convert_destroy(q.convert);
+    model_file_close(q.f);
+    return exit_of(st);
+}
+
+extern const struct command cmd_quantize;
+const struct command cmd_quantize = {
+    .name = "quantize",
+    .summary = "Write a model with fewer bits",
+    .operands = "OUT --type TYPE",
+    .about =
+        "Writes the model as the GGUF file OUT, whose matrices have another number format. Norms "
+        "and other vectors stay as they are. The output matrix takes Q6_K or Q8_0, and a matrix "
+        "whose rows do not divide into the blocks of the type takes a related type, as in "
+        "llama.cpp; the second is told on standard error. OUT must not exist; it appears when it "
+        "is "
+        "whole, so a run that is stopped leaves nothing. Memory does not grow with the model.",
+    .groups = {flags},
+    .takes_model = true,
+    .operands_max = 1,
+    .run = run,
+};

@@ -1,0 +1,80 @@
+/* Goal:   writing a model survives the failure of any one allocation: a sentence that says so,
+ *         and no file.
+ * Method: convert a small model again and again, the first time with the first allocation failing,
+ *         then the second, until a run needs no more; leaks show in the sanitizer build. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "base/file_out.h"
+#include "fault/fail_alloc.h"
+#include "format/model_file.h"
+#include "quant/convert.h"
+#include "unit/format/make_files.h"
+
+enum { ALLOCATIONS_MAX = 10000, WIDTH = 256, ROWS = 4 };
+
+static void put_model(struct buf *b) {
+    put_head(b, 3, 2, 1);
+    put_key_str(b, "general.architecture", "llama");
+    put_tensor(b, "blk.0.ffn_up.weight", WIDTH, ROWS, T_F16, 0);
+    put_tensor(b, "blk.0.ffn_norm.weight", WIDTH, 0, T_F32, WIDTH * ROWS * 2);
+    put_pad(b, 32);
+    for (int i = 0; i < WIDTH * ROWS; i++) put_le(b, 0x2C00 + (uint64_t)(i * 37 % 999), 2);
+    for (int i = 0; i < WIDTH; i++) put_u32(b, 0x3F800000);
+}
+
+static enum status convert_model(const char *from, const char *to, struct err *err) {
+    struct model_file *f;
+    struct convert *c = NULL;
+    struct file_out out = {.fd = -1};
+    const struct convert_options options = {.type = DTYPE_Q4_K};
+    TRY(model_file_open(from, &f, err));
+    enum status st = convert_create(f, &options, &c, err);
+    if (st == ST_OK) st = file_out_open(to, false, &out, err);
+    const struct convert_run run = {.threads = 2, .file = &out};
+    if (st == ST_OK) st = convert_write(c, &run, err);
+    if (st == ST_OK) st = file_out_publish(&out, err);
+    file_out_close(&out);
+    convert_destroy(c);
+    model_file_close(f);
+    return st;
+}
+
+static void test_writing_a_model_survives_any_failed_allocation(void **state) {
+    (void)state;
+    char folder[256], from[4096], to[4096];
+    struct buf b;
+    make_folder(folder, sizeof(folder));
+    buf_init(&b, FILE_BYTES_MAX);
+    put_model(&b);
+    write_buf(folder, "m.gguf", &b);
+    buf_deinit(&b);
+    assert_true(path_join(from, sizeof(from), folder, "m.gguf"));
+    assert_true(path_join(to, sizeof(to), folder, "new.gguf"));
+    long n = 0;
+    for (; n < ALLOCATIONS_MAX; n++) {
+        struct err err = {0};
+        fail_alloc_at(n);
+        enum status st = convert_model(from, to, &err);
+        if (!fail_alloc_stop()) {
+            if (st != ST_OK) fail_msg("%s", err.text);
+            break;
+        }
+        if (st != ST_NOMEM || !err.text[0] || file_exists(to))
+            fail_msg("allocation %ld: status %d, \"%s\"", n, st, err.text);
+    }
+    assert_in_range(n, 20, ALLOCATIONS_MAX - 1);
+    assert_true(file_exists(to));
+    remove_folder(folder);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_writing_a_model_survives_any_failed_allocation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
