@@ -52,6 +52,7 @@ static void on_arrive(void *state, struct sched_seq *seq, const struct sched_vie
     double output = EXPECTED_SHARE * t->mean_output, max = seq->total_max - seq->prompt_tokens;
     if (output > max) output = max;
     if (t->end < s->floor - t->charged) t->end = s->floor - t->charged;
+    seq->policy.fair.output = seq_generated(seq);
     seq->policy.fair.start_tag = (int64_t)t->end;
     seq->policy.fair.service =
         (int64_t)(seq->prompt_tokens + view->knobs->fair_output_weight * output);
@@ -77,13 +78,16 @@ static double beyond_tag(const struct sched_seq *seq, uint32_t output,
     return taken - (double)seq->policy.fair.service;
 }
 
-/* Charge an answer token that goes beyond the tag. A step of the prompt charges nothing. */
+/* Charge the answer tokens of the step that go beyond the tag: one, and those that were drafted and
+ * accepted. Refused drafts and steps of the prompt charge nothing. */
 static bool on_step(void *state, struct sched_seq *seq, uint32_t tokens,
                     const struct sched_view *view) {
     (void)tokens;
     uint32_t output = seq_generated(seq);
-    if (output == 0 || seq_left(seq) != 1) return false;
-    double now = beyond_tag(seq, output, view), before = beyond_tag(seq, output - 1, view);
+    if (output <= seq->policy.fair.output || seq_left(seq) != 1) return false;
+    double now = beyond_tag(seq, output, view);
+    double before = beyond_tag(seq, seq->policy.fair.output, view);
+    seq->policy.fair.output = output;
     if (now > 0) charge(tenant_of(state, seq), now - (before > 0 ? before : 0));
     return false;
 }

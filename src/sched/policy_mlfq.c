@@ -54,7 +54,9 @@ static bool on_step(void *state, struct sched_seq *seq, uint32_t tokens,
                     const struct sched_view *view) {
     (void)state;
     if (tokens == 1 && seq->run_steps % CHARGE_STEPS != 0) return false;
-    double us = cost_predict_us(view->cost, tokens, cost_attended(seq->computed - tokens, tokens));
+    /* Refused drafts are not part of `computed`. */
+    uint32_t first = seq->computed > tokens ? seq->computed - tokens : 0;
+    double us = cost_predict_us(view->cost, tokens, cost_attended(first, tokens));
     seq->policy.mlfq.used_us += (int64_t)(tokens == 1 ? CHARGE_STEPS * us : us);
     if ((double)seq->policy.mlfq.used_us <= quantum_us(view->knobs, seq->policy.mlfq.level))
         return false;

@@ -84,6 +84,7 @@ union policy_notes {
     struct {
         int64_t start_tag; /* without later charges */
         int64_t service;   /* that the tags count for it */
+        uint32_t output;   /* answer tokens that are charged, or that the tags count */
     } fair;
 };
 

@@ -152,6 +152,46 @@ static void test_a_single_tenant_is_served_in_order_of_arrival(void **state) {
     world_close(&w);
 }
 
+/* A step may give several answer tokens, where drafts were accepted, and compute some in vain. What
+ * a tenant is charged is the same as with a step for each token. */
+static double charged_with(uint32_t tokens_per_step, uint32_t refused) {
+    enum { PROMPT = 10, ANSWER = 60 };
+    const struct sched_policy *fair = sched_policy_find("fair");
+    struct knobs knobs = knobs_default();
+    const struct sched_view view = {.knobs = &knobs, .running_count = 1};
+    void *state = test_calloc(1, fair->state_bytes);
+    struct sched_seq first = {.tenant = 1, .prompt_tokens = PROMPT, .total = PROMPT};
+    first.total_max = PROMPT + ANSWER;
+    struct sched_seq next = first;
+    first.key = next.key = INT64_MAX;
+    fair->on_arrive(state, &first, &view);
+    fair->on_arrive(state, &next, &view);
+    const int64_t before = fair->key(state, &next, &view);
+    first.computed = PROMPT;
+    first.total++; /* the step of the prompt */
+    first.state = SEQ_RUNNING;
+    fair->on_step(state, &first, PROMPT, &view);
+    while (first.total < first.total_max) {
+        first.total += tokens_per_step;
+        if (first.total > first.total_max) first.total = first.total_max;
+        first.computed = first.total - 1;
+        fair->on_step(state, &first, tokens_per_step + refused, &view);
+    }
+    const double charged = (double)(fair->key(state, &next, &view) - before);
+    fair->on_finish(state, &first, &view);
+    test_free(state);
+    return charged;
+}
+
+static void test_answers_are_charged_whatever_was_drafted(void **state) {
+    (void)state;
+    const double plain = charged_with(1, 0);
+    assert_true(plain == 2.0 * 60); /* fair_output_weight */
+    for (uint32_t tokens = 1; tokens <= 25; tokens++)
+        for (uint32_t refused = 0; refused <= 24; refused += 8)
+            assert_true(charged_with(tokens, refused) == plain);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_tenant_that_sends_ten_times_as_much_gets_a_tenth_more_at_most),
@@ -159,6 +199,7 @@ int main(void) {
         cmocka_unit_test(test_three_tenants_get_a_third_each),
         cmocka_unit_test(test_a_tenant_saves_up_nothing_while_it_sends_nothing),
         cmocka_unit_test(test_a_single_tenant_is_served_in_order_of_arrival),
+        cmocka_unit_test(test_answers_are_charged_whatever_was_drafted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

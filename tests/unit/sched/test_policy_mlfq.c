@@ -156,6 +156,27 @@ static void test_at_most_a_quarter_of_the_pool_is_kept_free(void **state) {
     world_close(&w);
 }
 
+/* A short prompt and many drafts, all refused: the step had more rows than the sequence has tokens.
+ * They are charged as computed, and no more. */
+static void test_refused_drafts_are_charged_as_tokens_computed(void **state) {
+    (void)state;
+    enum { PROMPT = 2, DRAFTS = 24 };
+    const struct sched_policy *mlfq = sched_policy_find("mlfq");
+    const struct sched_options o = options(4);
+    const struct sched_view view = {.knobs = &o.knobs, .cost = &o.cost};
+    void *policy = test_calloc(1, mlfq->state_bytes + 1);
+    struct sched_seq seq = {.prompt_tokens = PROMPT, .total = PROMPT, .total_max = 100};
+    mlfq->on_arrive(policy, &seq, &view);
+    seq.state = SEQ_RUNNING;
+    seq.total = PROMPT + 2; /* a sampled token, computed with the drafts, and the next one */
+    seq.computed = PROMPT + 1;
+    mlfq->on_step(policy, &seq, 1 + DRAFTS, &view);
+    assert_int_equal(seq.policy.mlfq.level, 0);
+    const int64_t used_us = seq.policy.mlfq.used_us;
+    assert_true(used_us >= 100 + 10 * (1 + DRAFTS) && used_us < 110 + 10 * (1 + DRAFTS));
+    test_free(policy);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_request_joins_the_queue_whose_quantum_covers_its_prompt),
@@ -165,6 +186,7 @@ int main(void) {
         cmocka_unit_test(test_at_most_a_quarter_of_max_seqs_are_preempted_at_one_time),
         cmocka_unit_test(test_a_request_that_waits_too_long_moves_to_the_first_queue),
         cmocka_unit_test(test_at_most_a_quarter_of_the_pool_is_kept_free),
+        cmocka_unit_test(test_refused_drafts_are_charged_as_tokens_computed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
