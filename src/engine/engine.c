@@ -206,6 +206,7 @@ static void note_failure(const struct engine *e, const struct choice *c) {
     if (r->refusal.text[0]) return;
     if (e->step_err.text[0]) {
         r->refusal = e->step_err;
+        r->is_step_failed = true;
         return;
     }
     r->grammar_failure = sampler_explain(c->sampler, &r->refusal);

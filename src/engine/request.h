@@ -128,6 +128,7 @@ struct request {
     void *user;
     struct err refusal;          /* why, if the finish is FINISH_REFUSED or FINISH_ERROR */
     enum status grammar_failure; /* why the grammar caused FINISH_ERROR; ST_OK: it did not */
+    bool is_step_failed;         /* FINISH_ERROR: the whole step failed, not its row alone */
     _Atomic unsigned refs;
 
     /* The inbox's, under its lock. */

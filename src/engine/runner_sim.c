@@ -546,6 +546,7 @@ static enum status sim_submit(void *self, const struct plan *plan, struct err *e
     f->is_ahead = s->flight_count > 0;
     if ((f->step = ++s->steps) == s->options.hang_after) hang();
     if (s->options.fail_after && f->step >= s->options.fail_after) f->fault.submit_fails = true;
+    if (f->step == s->options.nan_at && plan->row_count > 0) f->fault.row_fails = true;
     if (s->options.watch.on_plan) s->options.watch.on_plan(s->options.watch.ctx, plan, &f->fault);
     for (uint32_t i = 0; i < plan->row_count; i++) {
         CHECK(plan->rows[i].seq < s->options.seq_max);

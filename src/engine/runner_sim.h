@@ -80,6 +80,7 @@ struct runner_sim_options {
     int64_t step_us;             /* a real pause in every step; 0: none */
     uint64_t hang_after;         /* this step never returns; 0: all return */
     uint64_t fail_after;         /* this step and all later ones fail; 0: none fails */
+    uint64_t nan_at;             /* the first row of this step is not numbers; 0: of none */
 
     /* The model of KV memory; kv NULL: none. */
     const struct kv_cache *kv;

@@ -225,7 +225,8 @@ static enum status plug_sim(struct service *s, const struct service_options *o, 
                                      .draws_by_seed = true,
                                      .step_us = o->sim_step_us,
                                      .hang_after = o->sim_hang_after,
-                                     .fail_after = o->sim_fail_after};
+                                     .fail_after = o->sim_fail_after,
+                                     .nan_at = o->sim_nan_at};
     struct sim_words words = {0};
     struct runner runner;
     if (s->loaded.tokenizer) TRY(sim_words_choose(&words, s->loaded.tokenizer, sim.vocab, err));

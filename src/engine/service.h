@@ -58,6 +58,7 @@ struct service_options {
     int64_t sim_step_us;     /* a pause in every step; 0: none */
     uint64_t sim_hang_after; /* this step never returns; 0: all return */
     uint64_t sim_fail_after; /* this step and all later ones fail; 0: none fails */
+    uint64_t sim_nan_at;     /* the first row of this step is not numbers; 0: of none */
     load_progress_fn *on_progress; /* may be NULL */
     void *progress_ctx;
 };

@@ -23,10 +23,12 @@
 enum {
     PAGE_LINES = 64,
     PAGE_BYTES = 4 << 20,
-    EMBEDDINGS_LIMIT = 64, /* lines for embeddings that are under way */
-    UNKNOWN_LIMIT = 16,    /* lines whose model is not served */
-    STORING_MAX = 1024,    /* results of one batch that are being stored */
-    TRIES_MAX = 3,         /* of a line that fails with a status from 500 on */
+    EMBEDDINGS_LIMIT = 64,  /* lines for embeddings that are under way */
+    UNKNOWN_LIMIT = 16,     /* lines whose model is not served */
+    STORING_MAX = 1024,     /* results of one batch that are being stored */
+    TRIES_MAX = 3,          /* of a line that fails with a status from 500 on */
+    FAILING_TRIES_MAX = 16, /* of one while the engine's steps fail: more than end the process */
+    FAILING_PAUSE_MS = 200, /* so that the process ends before other lines have failed */
     PAUSE_MIN_MS = 20,
     PAUSE_MAX_MS = 2000,
     ERROR_BYTES = 4096,
@@ -231,10 +233,17 @@ static void pause_run(struct batch_run *run, int64_t ms) {
     run->paused_until_us = clock_now(&clock_real) + ms * 1000;
 }
 
+/* The last step of its engine failed: perhaps the device is lost. */
+static bool is_engine_failing(const struct run_line *line) {
+    const struct served_model *m = model_of(line->run);
+    return m && m->engine && engine_liveness(m->engine).failed_steps > 0;
+}
+
 /* Is the response that of the server's state, and not of the line? */
 static bool is_temporary(const struct run_line *line, const struct local_response *r) {
     if ((r->status == 429 || r->status == 503) && r->retry_after_ms > 0) return true;
-    return r->status >= 500 && line->tries < TRIES_MAX;
+    const uint32_t most = is_engine_failing(line) ? FAILING_TRIES_MAX : TRIES_MAX;
+    return r->status >= 500 && line->tries < most;
 }
 
 static void run_again(struct run_line *line, int64_t after_ms) {
@@ -258,11 +267,13 @@ static void on_response(void *ctx, const struct local_response *r) {
         return;
     }
     if (is_temporary(line, r)) {
-        if (r->retry_after_ms > 0)
+        const bool is_refused = r->retry_after_ms > 0;
+        if (is_refused)
             lower_limit(all, line->slot);
         else
             line->tries++;
-        run_again(line, r->retry_after_ms);
+        const int64_t pause_ms = is_engine_failing(line) ? FAILING_PAUSE_MS : 0;
+        run_again(line, is_refused ? r->retry_after_ms : pause_ms);
         return;
     }
     raise_limit(all, line->slot);

@@ -131,7 +131,8 @@ void generation_resume_sink(struct generation *gen, struct sink *s);
 /* End it with an error, which its sinks deliver. The generation may be freed. */
 void generation_fail(struct generation *gen, const struct api_error *e);
 
-/* It is durable and failed only because the server ends: the next process generates it again. */
+/* It is durable and failed because the server ends or the engine failed: it is generated again, by
+ * this process or by the next one. */
 bool generation_is_left_open(const struct generation *gen);
 
 /* Its answer is done: do not keep it any longer. The generation may be freed. */

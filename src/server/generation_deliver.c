@@ -124,6 +124,8 @@ static void fail_choice(struct generation *gen, const struct request *q,
         api_refuse(&e, 499, NULL, "request_cancelled", "the request was cancelled");
     else if (finish == FINISH_ERROR && q->grammar_failure != ST_OK)
         generation_refuse_grammar(gen, q, &e);
+    else if (finish == FINISH_ERROR && q->is_step_failed && gen->is_durable)
+        api_refuse(&e, 500, NULL, "engine_lost", "%s", q->refusal.text); /* it is left open */
     else
         api_refuse(&e, finish == FINISH_REFUSED ? 400 : 500, NULL, NULL, "%s", q->refusal.text);
     generation_fail(gen, &e);

@@ -393,7 +393,8 @@ static bool cut_number(struct str *text, struct str name, uint64_t *out) {
     return true;
 }
 
-/* "local", "sim:STEP_US" or, for tests, that with ",hang-after=N" or ",fail-after=N" behind it. */
+/* "local", "sim:STEP_US" or, for tests, that with ",hang-after=N", ",fail-after=N" or ",nan-at=N"
+ * behind it. */
 static enum status read_runner(struct registry *r, const char *word, struct err *err) {
     struct str text = str_of(word), number = str_skip(text, 4);
     struct service_options *o = &r->service;
@@ -402,6 +403,7 @@ static enum status read_runner(struct registry *r, const char *word, struct err 
     bool ok = str_starts(text, STR("sim:")) &&
               cut_number(&number, STR(",hang-after="), &o->sim_hang_after) &&
               cut_number(&number, STR(",fail-after="), &o->sim_fail_after) &&
+              cut_number(&number, STR(",nan-at="), &o->sim_nan_at) &&
               str_to_u64(number, &step_us) && step_us <= 60000000;
     if (!ok)
         return err_set(err, ST_BAD, "runner: \"%s\", expected local or sim:STEP_US (0 to 60000000)",

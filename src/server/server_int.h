@@ -86,6 +86,7 @@ struct server {
     uint32_t recovered_live;    /* such answers that are being generated */
     int64_t recover_again_us;   /* when those that stayed open are read again; 0: there are none */
     bool is_recovering;         /* one is being read */
+    bool is_engine_lost;        /* steps failed, and failed again when they were repeated */
     bool is_recovered;          /* all were read */
     struct list local_answered; /* local requests with a response that was not delivered */
     uint32_t local_count;       /* local requests under way */

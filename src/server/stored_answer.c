@@ -177,7 +177,11 @@ static bool keeper_advance(struct sink *s) {
     struct stored *r = k->stored;
     const struct answer *a = &s->generation->answer;
     if (k->is_finishing) return false;
-    if (generation_is_left_open(s->generation)) return true;
+    if (generation_is_left_open(s->generation)) {
+        s->generation->is_findable = false; /* else it would hide the row that stays open */
+        stored_answer_lost(r->server, s->generation);
+        return true;
+    }
     while (!encoder_run(&k->encoder, EVENTS_A_RUN, &r->pieces)) continue;
     s->generation->stored_bytes = r->pieces.cap;
     bool is_fine = buf_status(&r->pieces) == ST_OK && k->encoder.status == ST_OK;

@@ -50,6 +50,9 @@ void stored_answers_retry(struct server *s);
 void stored_answers_recover(struct server *s);
 /* One that was read stays open for a reason that may pass: all are read again in a second. */
 void stored_answers_recover_again(struct server *s);
+/* A step of the engine failed while a durable answer was generated: count it, and generate it
+ * again. */
+void stored_answer_lost(struct server *s, const struct generation *gen);
 /* The engine is lost: count it for the answers under way, so that one that causes it each time ends
  * with an error. */
 void stored_answers_note_lost(struct server *s);

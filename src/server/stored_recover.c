@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "engine/engine.h"
 #include "jobs/answers.h"
 #include "jobs/store.h"
 #include "report/log.h"
@@ -303,14 +304,25 @@ static void note_done(struct store_op *op) {
     mem_free(LIST_ITEM(&op->in_store, struct lost_note, op.in_store));
 }
 
-static void note_lost(void *ctx, const struct generation *gen) {
-    struct server *s = ctx;
-    if (!gen->is_durable || gen->stage != GENERATION_RUNNING) return;
+static void count_loss(struct server *s, const struct generation *gen) {
     struct lost_note *t = mem_zalloc(sizeof(*t));
     if (!t) return;
     t->op = (struct store_op){.run = run_note, .done = note_done};
     str_store(str_of(gen->answer.id), t->id, sizeof(t->id));
     storage_push(s, &t->op);
+}
+
+static void note_lost(void *ctx, const struct generation *gen) {
+    if (gen->is_durable && gen->stage == GENERATION_RUNNING) count_loss(ctx, gen);
+}
+
+void stored_answer_lost(struct server *s, const struct generation *gen) {
+    if (s->failure || s->is_ending) return; /* the next process goes on */
+    count_loss(s, gen);
+    stored_answers_recover_again(s);
+    /* Also the second try failed, and no step has succeeded in between. */
+    if (gen->is_recovered && engine_liveness(gen->model->engine).failed_steps > 1)
+        s->is_engine_lost = true;
 }
 
 void stored_answers_note_lost(struct server *s) {
