@@ -288,6 +288,15 @@ static void test_a_page_begins_behind_its_cursor(void **state) {
     assert_string_equal(a.seen, "");
     a.page.after = STR("gone");
     assert_st(test_read(t, do_list, &a), ST_MISSING);
+    a.page =
+        (struct answers_page){.owner = STR("bob"), .codec = STR("openai.responses"), .limit = 9};
+    assert_st(test_read(t, do_list, &a), ST_OK);
+    assert_string_equal(a.seen, "");
+    a.page.ascending = true;
+    assert_st(test_read(t, do_list, &a), ST_OK);
+    assert_string_equal(a.seen, "");
+    a.page.after = STR("a1"); /* another's cursor */
+    assert_st(test_read(t, do_list, &a), ST_MISSING);
 }
 
 static void test_items_follow_the_chain_oldest_first(void **state) {
@@ -357,6 +366,14 @@ static void test_a_conversation_gets_input_and_output_once(void **state) {
     assert_st(test_read(t, do_conversation_items, &c), ST_OK);
     assert_true(str_starts(c.out, STR("[{\"type\":\"message\",\"role\":\"user\",\"id\":\"msg_")));
     assert_true(str_ends(c.out, STR("{\"id\":\"msg_x\",\"type\":\"message\"}]")));
+    const size_t bytes = c.out.len;
+    mem_free((void *)(uintptr_t)c.out.ptr);
+    a = (struct args){.row = plain_row(STR("a2"))};
+    a.row.conversation = STR("c1");
+    assert_st(test_run(t, do_insert, &a), ST_OK);
+    finish(t, STR("a2"), ANSWER_FAILED, STR("[{\"id\":\"msg_z\",\"type\":\"message\"}]"), 6);
+    assert_st(test_read(t, do_conversation_items, &c), ST_OK);
+    assert_int_equal(c.out.len, bytes); /* a failed answer adds nothing */
     mem_free((void *)(uintptr_t)c.out.ptr);
     c.bytes_max = 10;
     assert_st(test_read(t, do_conversation_items, &c), ST_BAD);

@@ -1,11 +1,12 @@
 /* Goal:   a batch answers each line once, whatever the engine and the store refuse meanwhile: a
  *         result that cannot be stored waits and stops new lines; a line that is refused for the
  *         moment is run again; one that fails for good has an error; a file whose client has gone
- *         away is removed.
+ *         away is removed; output files exist from the end of their batch on; a clock that jumps
+ *         changes nothing but what expires.
  * Method: the whole server with a store in a folder of its own; the engine is stepped by hand, and
  *         functions of the store and of the engine fail when they are told to.
  * wrap: clock_now engine_start log_line tracer_add uv_now uv_timer_start
- * wrap: batches_put_result engine_submit files_append */
+ * wrap: batches_put_result engine_submit files_append clock_wall_s */
 #include "server_rig.h"
 
 #include "jobs/batches.h"
@@ -18,7 +19,14 @@
 /* ---- what fails ---- */
 
 static atomic_uint fail_results, fail_submits, fail_appends; /* how many more calls fail */
+static atomic_uint good_appends;                             /* before those that fail */
+static atomic_uint batch_submits;
 static atomic_int submit_status;
+static atomic_llong wall_ahead_s; /* of the machine's clock */
+
+int64_t __real_clock_wall_s(void);
+int64_t __wrap_clock_wall_s(void);
+int64_t __wrap_clock_wall_s(void) { return __real_clock_wall_s() + atomic_load(&wall_ahead_s); }
 
 static bool takes(atomic_uint *count) {
     unsigned left = atomic_load(count);
@@ -43,6 +51,7 @@ enum status __wrap_engine_submit(struct engine *e, const struct request_spec *sp
                                  struct request **out, struct err *err);
 enum status __wrap_engine_submit(struct engine *e, const struct request_spec *spec,
                                  struct request **out, struct err *err) {
+    if (spec->is_batch) atomic_fetch_add(&batch_submits, 1);
     if (spec->is_batch && takes(&fail_submits))
         return err_set(err, (enum status)atomic_load(&submit_status), "it was told to fail");
     return __real_engine_submit(e, spec, out, err);
@@ -54,7 +63,8 @@ enum status __wrap_files_append(struct store_db *db, struct str id, struct str b
                                 struct err *err);
 enum status __wrap_files_append(struct store_db *db, struct str id, struct str bytes,
                                 struct err *err) {
-    if (takes(&fail_appends)) return err_set(err, ST_FULL, "the disk is full");
+    if (!takes(&good_appends) && takes(&fail_appends))
+        return err_set(err, ST_FULL, "the disk is full");
     return __real_files_append(db, id, bytes, err);
 }
 
@@ -163,7 +173,7 @@ static void assert_counts(struct batch_rig *b, const char *status, int64_t compl
     snprintf(line, sizeof(line), "GET /v1/batches/%s", b->batch);
     ask(&b->rig, &r, line, NULL, NULL);
     assert_int_equal(r.status, 200);
-    assert_true(str_is(json_str(json_get(r.json, "status")), status));
+    assert_json_text(&r, "status", status);
     assert_json_int(&r, "request_counts.completed", completed);
     assert_json_int(&r, "request_counts.failed", failed);
     reply_free(&r);
@@ -254,10 +264,119 @@ static void test_an_output_file_that_cannot_be_written_is_tried_again(void **sta
     batch_rig_close(&b);
 }
 
-static void test_what_is_left_at_the_end_is_run_by_the_next_server(void **state) {
+static int64_t count_files(struct batch_rig *b) {
+    struct reply r;
+    ask(&b->rig, &r, "GET /v1/files", NULL, NULL);
+    assert_int_equal(r.status, 200);
+    const int64_t count = (int64_t)json_count(json_get(r.json, "data"));
+    reply_free(&r);
+    return count;
+}
+
+static void until_append_has_failed(struct batch_rig *b) {
+    const int64_t began_us = __real_clock_now(&clock_real);
+    const unsigned before = atomic_load(&fail_appends);
+    while (atomic_load(&fail_appends) == before) {
+        assert_false(rig_is_late(began_us));
+        turn(b);
+    }
+}
+
+static void test_output_files_exist_from_the_end_of_their_batch_on(void **state) {
     (void)state;
     struct batch_rig b;
+    batch_rig_open(&b);
+    create(&b, 600); /* three pages of results */
+    atomic_store(&good_appends, 1);
+    atomic_store(&fail_appends, 1000000);
+    until_append_has_failed(&b);
+    assert_int_equal(count_files(&b), 1); /* the input */
+    assert_counts(&b, "finalizing", 600, 0);
+    atomic_store(&fail_appends, 0);
+    rig_pass_us(2 * STORE_RETRY_US);
+    until_ended(&b);
+    assert_int_equal(count_files(&b), 2);
+    assert_counts(&b, "completed", 600, 0);
+    batch_rig_close(&b);
+}
+
+static void test_a_batch_that_is_cancelled_while_it_is_read_runs_no_line(void **state) {
+    (void)state;
+    struct batch_rig b;
+    struct reply r;
+    char line[128];
+    batch_rig_open(&b);
+    create(&b, 4000); /* more than a slice */
+    const unsigned before = atomic_load(&batch_submits);
+    const int64_t began_us = __real_clock_now(&clock_real);
+    rig_block_pool(&b.rig); /* its lines are not checked */
+    while (runs_of(&b)->readings == 0) {
+        assert_false(rig_is_late(began_us));
+        rig_turn(&b.rig);
+    }
+    snprintf(line, sizeof(line), "POST /v1/batches/%s/cancel", b.batch);
+    ask(&b.rig, &r, line, NULL, "");
+    assert_int_equal(r.status, 200);
+    assert_json_text(&r, "status", "cancelling");
+    reply_free(&r);
+    rig_open_pool();
+    until_ended(&b);
+    assert_int_equal(atomic_load(&batch_submits), before);
+    assert_counts(&b, "cancelled", 0, 0);
+    batch_rig_close(&b);
+}
+
+/* ---- the end of the process ---- */
+
+static void end_server(struct batch_rig *b) {
+    const int64_t began_us = __real_clock_now(&clock_real);
     struct err err = {0};
+    raise(SIGTERM); /* twice: it does not wait for the lines under way */
+    rig_turn(&b->rig);
+    raise(SIGTERM);
+    while (!rig_is_closed(&b->rig)) {
+        assert_false(rig_is_late(began_us));
+        if (!b->rig.server->is_closed) rig_step(&b->rig, 10);
+        uv_run(&b->rig.server->loop, UV_RUN_NOWAIT);
+    }
+    assert_int_equal(server_close(b->rig.server, &err), ST_OK);
+    assert_int_equal(rmdir(b->rig.folder), 0);
+}
+
+static void begin_next_server(struct batch_rig *b) {
+    rig_is_held = false;
+    open_data(b);
+    assert_int_equal(rig_is_loaded(&b->rig), true);
+    const int64_t began_us = __real_clock_now(&clock_real);
+    while (runs_of(b)->recovered_to <= 0) { /* until the batch was found */
+        assert_false(rig_is_late(began_us));
+        rig_turn(&b->rig);
+    }
+}
+
+/* ---- a clock that jumps ---- */
+
+enum { DAY_S = 86400 };
+
+static void test_a_clock_that_goes_back_changes_nothing(void **state) {
+    (void)state;
+    struct batch_rig b;
+    batch_rig_open(&b);
+    create(&b, 100);
+    turn(&b);
+    atomic_store(&wall_ahead_s, -400 * DAY_S);
+    until_ended(&b);
+    assert_counts(&b, "completed", 100, 0);
+    assert_int_equal(count_files(&b), 2);
+    atomic_store(&wall_ahead_s, 0);
+    batch_rig_close(&b);
+}
+
+/* The end of an expired batch is not written; the next server, whose clock is right again, ends it
+ * as it was begun. */
+static void test_a_batch_that_expired_stays_so_when_the_clock_goes_back(void **state) {
+    (void)state;
+    struct batch_rig b;
     batch_rig_open(&b);
     rig_is_held = true;
     create(&b, 30);
@@ -266,20 +385,32 @@ static void test_what_is_left_at_the_end_is_run_by_the_next_server(void **state)
         assert_false(rig_is_late(began_us));
         rig_turn(&b.rig);
     }
-    raise(SIGTERM); /* twice: it does not wait for the lines under way */
-    rig_turn(&b.rig);
-    raise(SIGTERM);
-    while (!rig_is_closed(&b.rig)) {
+    atomic_store(&fail_appends, 1000000);
+    atomic_store(&wall_ahead_s, 2 * DAY_S);
+    rig_pass_us(1000000);
+    until_append_has_failed(&b);
+    end_server(&b);
+    atomic_store(&fail_appends, 0);
+    atomic_store(&wall_ahead_s, 0);
+    begin_next_server(&b);
+    until_ended(&b);
+    assert_counts(&b, "expired", 0, 0);
+    batch_rig_close(&b);
+}
+
+static void test_what_is_left_at_the_end_is_run_by_the_next_server(void **state) {
+    (void)state;
+    struct batch_rig b;
+    batch_rig_open(&b);
+    rig_is_held = true;
+    create(&b, 30);
+    const int64_t began_us = __real_clock_now(&clock_real);
+    while (b.rig.server->local_count == 0) {
         assert_false(rig_is_late(began_us));
-        if (!b.rig.server->is_closed) rig_step(&b.rig, 10);
-        uv_run(&b.rig.server->loop, UV_RUN_NOWAIT);
+        rig_turn(&b.rig);
     }
-    assert_int_equal(server_close(b.rig.server, &err), ST_OK);
-    assert_int_equal(rmdir(b.rig.folder), 0);
-    rig_is_held = false;
-    open_data(&b);
-    assert_int_equal(rig_is_loaded(&b.rig), true);
-    while (runs_of(&b)->recovered_to < 0) rig_turn(&b.rig);
+    end_server(&b);
+    begin_next_server(&b);
     until_ended(&b);
     assert_counts(&b, "completed", 30, 0);
     batch_rig_close(&b);
@@ -321,6 +452,10 @@ int main(void) {
         cmocka_unit_test(test_a_line_that_is_refused_for_the_moment_is_run_again),
         cmocka_unit_test(test_a_line_that_fails_three_times_has_an_error),
         cmocka_unit_test(test_an_output_file_that_cannot_be_written_is_tried_again),
+        cmocka_unit_test(test_output_files_exist_from_the_end_of_their_batch_on),
+        cmocka_unit_test(test_a_batch_that_is_cancelled_while_it_is_read_runs_no_line),
+        cmocka_unit_test(test_a_clock_that_goes_back_changes_nothing),
+        cmocka_unit_test(test_a_batch_that_expired_stays_so_when_the_clock_goes_back),
         cmocka_unit_test(test_what_is_left_at_the_end_is_run_by_the_next_server),
         cmocka_unit_test(test_a_file_whose_client_has_gone_away_is_removed),
     };
