@@ -56,8 +56,8 @@ static void bench_self_attention(struct bench *b) {
 }
 
 void bench_attentions(struct bench *b) {
-    static const enum kv_type types[] = {KV_F16, KV_I8};
-    for (int i = 0; i < 2; i++) {
+    static const enum kv_type types[] = {KV_F16, KV_I8, KV_I4};
+    for (int i = 0; i < 3; i++) {
         bench_attention(b, types[i], (struct heads){9, 3, 64}); /* SmolLM2 */
         bench_attention(b, types[i], (struct heads){32, 8, 128});
     }

@@ -25,10 +25,12 @@ const struct flag flags_engine[] = {
              "the same bits with any number."},
     {.name = "kv-type",
      .kind = FLAG_WORD,
-     .value = "f16|f32|int8|fp8",
+     .value = "f16|f32|int8|fp8|int4",
      .fallback = "f16",
-     .help = "Number format of the KV cache. int8 needs about half the memory of f16 and is a "
-             "little less exact; fp8 (e4m3) needs half of it and is less exact than int8."},
+     .help =
+         "Number format of the KV cache. int8 needs about half the memory of f16 and is a "
+         "little less exact; fp8 (e4m3) needs half of it and is less exact than int8; int4 needs "
+         "little more than a quarter and is less exact than fp8 (CPU only)."},
     {.name = "device",
      .kind = FLAG_TEXT,
      .value = "auto|cpu|cuda:N",
@@ -158,6 +160,7 @@ enum kv_type model_args_kv_type(const struct args *a) {
     const char *word = args_text(a, "kv-type");
     if (strcmp(word, "f32") == 0) return KV_F32;
     if (strcmp(word, "fp8") == 0) return KV_F8;
+    if (strcmp(word, "int4") == 0) return KV_I4;
     return strcmp(word, "int8") == 0 ? KV_I8 : KV_F16;
 }
 
@@ -198,7 +201,8 @@ static enum status end_loading(struct loading *l, enum status st,
 }
 
 static struct knobs knobs_of(const struct args *a) {
-    static const uint32_t kv_types[] = {[KV_F16] = 0, [KV_F32] = 1, [KV_I8] = 2, [KV_F8] = 3};
+    static const uint32_t kv_types[] = {
+        [KV_F16] = 0, [KV_F32] = 1, [KV_I8] = 2, [KV_F8] = 3, [KV_I4] = 4};
     struct knobs k = knobs_default();
     k.threads = (uint32_t)args_int(a, "threads");
     k.max_step_tokens = (uint32_t)args_int(a, "chunk");

@@ -2,6 +2,7 @@
 #include "engine/loaded_model.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -128,6 +129,17 @@ static enum status open_device(struct loaded_model *loaded, const struct loaded_
     return ST_OK;
 }
 
+/* "f16, f32, int8": the types that the device supports. */
+static void name_kv_types(struct loaded_model *loaded, uint32_t block_tokens, char out[64]) {
+    size_t len = 0;
+    out[0] = '\0';
+    for (int type = 0; type < KV_TYPE_COUNT; type++) {
+        if (loaded_model_kv_block_bytes(loaded, (enum kv_type)type, block_tokens, 0) == 0) continue;
+        len += (size_t)snprintf(out + len, 64 - len, "%s%s", len > 0 ? ", " : "",
+                                kv_type_name((enum kv_type)type));
+    }
+}
+
 /* Check the wanted KV cache against the device, before loading takes long. */
 static enum status check_kv(struct loaded_model *loaded, const struct loaded_model_options *o,
                             struct err *err) {
@@ -137,8 +149,10 @@ static enum status check_kv(struct loaded_model *loaded, const struct loaded_mod
         return err_set(err, ST_BAD, "knob block_size is %u, expected a multiple of %u (device %s)",
                        o->block_tokens, multiple, loaded->device.name);
     if (loaded_model_kv_block_bytes(loaded, o->kv_type, o->block_tokens, 0) > 0) return ST_OK;
-    return err_set(err, ST_BAD, "knob kv_type is %s, which device %s does not support",
-                   kv_type_name(o->kv_type), loaded->device.name);
+    char known[64];
+    name_kv_types(loaded, o->block_tokens, known);
+    return err_set(err, ST_BAD, "knob kv_type is %s, which device %s does not support; expected %s",
+                   kv_type_name(o->kv_type), loaded->device.name, known);
 }
 
 static enum status load(struct loaded_model *loaded, const char *path,

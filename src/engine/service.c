@@ -21,7 +21,7 @@ _Static_assert((int)KV_GROUPS_MAX <= (int)KV_CACHE_GROUPS_MAX, "every group of a
 static const char SPILL_DIR_DEFAULT[] = "/tmp";
 
 /* Indexed by struct knobs.kv_type. */
-static const enum kv_type kv_types[] = {KV_F16, KV_F32, KV_I8, KV_F8};
+static const enum kv_type kv_types[] = {KV_F16, KV_F32, KV_I8, KV_F8, KV_I4};
 
 static enum status check_model(const struct loaded_model *loaded, const char *path,
                                struct err *err) {
@@ -35,7 +35,7 @@ static enum status check_model(const struct loaded_model *loaded, const char *pa
 
 static enum status check_knobs(const struct knobs *k, struct err *err) {
     if (k->kv_type >= sizeof(kv_types) / sizeof(kv_types[0]))
-        return err_set(err, ST_BAD, "knob kv_type: number %u, expected f16, f32, int8 or fp8",
+        return err_set(err, ST_BAD, "knob kv_type: number %u, expected f16, f32, int8, fp8 or int4",
                        k->kv_type);
     return ST_OK;
 }

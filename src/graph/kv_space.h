@@ -15,6 +15,19 @@
  * KV_F8: e4m3 as in tensor/fp8.h, without a scale. A number comes back at most 1/16 of its size
  * away, or 2^-10 if that is more, unless it is beyond 448, the largest.
  *
+ * KV_I4 keeps four bits a number. A head's key and its value are first turned, so that no single
+ * dimension is much larger than the others. With n the largest power of two that divides head_dim,
+ * every run of n numbers becomes
+ *     y = H x / sqrt(n),  H[i][j] = -1 where i & j has an odd number of bits, else 1
+ * which is its own inverse and keeps products of two vectors. Then, for each key and value alone:
+ *     min = the largest f16 not above min y[d]; scale = the least f16 not below
+ *           (max y[d] - min) / 15; NaN not counting, both within -65504 .. 65504; 0, 0 of no number
+ *     c[d] = (y[d] - min) / scale rounded to nearest even, kept within 0 .. 15; 0 for a NaN, and
+ *            all 0 if scale is 0
+ * A number y comes back as min + c[d] * scale, at most half a scale away unless the range is beyond
+ * what f16 holds. Attention turns the query, whose products with turned keys are those with the
+ * keys, and turns the weighted sum of turned values back.
+ *
  * Layers that keep the same tokens form a KV group: the full ones, the ones with a window. Each
  * group has a space of its own, whose layers are counted within the group, and a sequence finds
  * its blocks through one table per group.
@@ -30,10 +43,11 @@
 
 enum { KV_GROUPS_MAX = 8 };
 
-enum kv_type { KV_F16, KV_F32, KV_I8, KV_F8, KV_TYPE_COUNT };
+enum kv_type { KV_F16, KV_F32, KV_I8, KV_F8, KV_I4, KV_TYPE_COUNT };
 
 static inline const char *kv_type_name(enum kv_type type) {
-    return type == KV_F16 ? "f16" : type == KV_F32 ? "f32" : type == KV_I8 ? "int8" : "fp8";
+    static const char *const names[KV_TYPE_COUNT] = {"f16", "f32", "int8", "fp8", "int4"};
+    return names[type];
 }
 
 /* An address in a device's own memory; 0: none. Only the device may read what is there. */

@@ -41,7 +41,7 @@ static const struct row rows[] = {
      "KV blocks that cached prefixes may fill before the least recently used are evicted; running "
      "sequences may use the whole pool; 0: a quarter of the pool, at least one context, or the "
      "whole pool if its size was set"},
-    {"kv_type", KIND_KV_TYPE, AT(kv_type), 0, 3, "", NULL, "number format of keys and values"},
+    {"kv_type", KIND_KV_TYPE, AT(kv_type), 0, 4, "", NULL, "number format of keys and values"},
     {"preempt", KIND_PREEMPT, AT(preempt), 0, 2, "", NULL,
      "how the KV blocks of a preempted sequence are restored; auto: the cheaper way"},
     {"preempt_max", KIND_COUNT, AT(preempt_max), 0, 1000, "times", NULL,
@@ -96,7 +96,7 @@ enum { ROW_COUNT = sizeof(rows) / sizeof(rows[0]) };
 
 /* Names of the values of KIND_SWITCH, KIND_KV_TYPE and KIND_PREEMPT, by number. */
 static const char *const switch_words[] = {"off", "on", NULL};
-static const char *const kv_type_words[] = {"f16", "f32", "int8", "fp8", NULL};
+static const char *const kv_type_words[] = {"f16", "f32", "int8", "fp8", "int4", NULL};
 static const char *const preempt_words[] = {"swap", "recompute", "auto", NULL};
 
 static const char *const *words_of(enum kind kind) {

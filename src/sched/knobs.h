@@ -24,7 +24,7 @@ struct knobs {
     uint32_t chunk_tokens;    /* of one prompt in one step, at most; 0: no limit of its own */
     bool prefix_cache;
     uint32_t prefix_blocks; /* that the prefix cache may spread over; 0: the engine's choice */
-    uint32_t kv_type;       /* 0 f16, 1 f32, 2 int8, 3 fp8 */
+    uint32_t kv_type;       /* 0 f16, 1 f32, 2 int8, 3 fp8, 4 int4 */
     enum preempt_mode preempt;
     uint32_t preempt_max;  /* times that one sequence may be preempted */
     uint32_t spill_blocks; /* blocks that the spill store holds; 0: no swapping */

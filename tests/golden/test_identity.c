@@ -85,7 +85,7 @@ static void hash_logits(const char *path, const struct shape *s, enum kv_type ty
     forward_close(e);
 }
 
-static const char *const type_names[] = {"f16", "f32", "int8", "fp8"};
+static const char *const type_names[] = {"f16", "f32", "int8", "fp8", "int4"};
 enum { TYPE_COUNT = sizeof(type_names) / sizeof(type_names[0]) };
 _Static_assert(TYPE_COUNT == (int)KV_TYPE_COUNT, "every format of the cache is tried");
 

@@ -335,7 +335,7 @@ struct batch_run batch_run_draw(const struct test_model *l, uint32_t number) {
     static const uint32_t chunks[] = {0, 1, 2, 3, 5, 15, 16, 17, 31, 64, 128, 512};
     static const uint32_t steps[] = {2, 7, 16, 33, 64, 128, 512, 512};
     static const uint32_t blocks[] = {16, 16, 32, 64};
-    static const uint32_t kv_types[] = {0, 0, 1, 2, 3};
+    static const uint32_t kv_types[] = {0, 0, 1, 2, 3, 4, 4};
     static const uint32_t batch_sizes[] = {2, 3, 4, 8, 16};
     struct rng rng = {.seed = 9000 + number};
     struct batch_run r = {.number = number,

@@ -25,7 +25,7 @@
 #include "sched/knobs.h"
 #include "sched/policy.h"
 
-enum { REQUESTS = 26, CHOICES = 4, KV_TYPES = 4, ANSWER_MAX = 72 };
+enum { REQUESTS = 26, CHOICES = 4, KV_TYPES = 5, ANSWER_MAX = 72 };
 
 /* Answers of one choice. */
 struct answer_bits {

@@ -5,6 +5,7 @@
  *         batch against the rows alone. */
 #include <math.h>
 
+#include "kernels/cpu/kernels_ref.h"
 #include "ops/ops_rig.h"
 #include "tensor/fp8.h"
 
@@ -27,6 +28,36 @@ static uint16_t cache_scale(const struct attn_case *c, uint32_t head, uint32_t p
     return f16_from_f32((float)(rng_unit_at(c->seed + 200, value, at) + 0.1) / 127.0f);
 }
 
+static float cache_min(const struct attn_case *c, uint32_t head, uint32_t pos, bool value) {
+    uint64_t at = ((uint64_t)pos << 20) | head;
+    return f16_to_f32(f16_from_f32((float)rng_unit_at(c->seed + 300, value, at) - 0.9f));
+}
+
+/* What a KV_I4 cache multiplies codes with: about as much as another multiplies numbers. */
+static float int4_scale(uint16_t scale) { return f16_to_f32(f16_from_f32(16 * f16_to_f32(scale))); }
+
+static uint8_t int4_code(const struct attn_case *c, uint32_t head, uint32_t pos, uint32_t d,
+                         bool value) {
+    return (uint8_t)(rng_at(c->seed + 100, value, ((uint64_t)pos << 20) | (head << 12) | d) % 16);
+}
+
+static void store_int4(const struct attn_case *c, uint8_t *tile, uint32_t head, uint32_t pos,
+                       bool value) {
+    uint32_t token = pos % KV_TILE_TOKENS;
+    size_t row = kv_row_bytes(KV_I4, c->head_dim);
+    for (uint32_t d = 0; d < c->head_dim; d++) {
+        uint8_t code = int4_code(c, head, pos, d, value);
+        uint8_t *at = tile + (value ? token * row + kv_value_codes(d) : kv_key_codes(d) + token);
+        bool high = value ? kv_value_is_high(d) : d % 2;
+        *at = (uint8_t)(high ? (*at & 15) | code << 4 : (*at & 0xf0) | code);
+    }
+    uint16_t halves[] = {f16_from_f32(int4_scale(cache_scale(c, head, pos, value))),
+                         f16_from_f32(cache_min(c, head, pos, value))};
+    uint8_t *scales = tile + kv_scales_offset(KV_I4, c->head_dim) + 2 * token;
+    memcpy(scales, &halves[0], 2);
+    memcpy(scales + KV_MINIMA_OFFSET, &halves[1], 2);
+}
+
 static void store(const struct attn_case *c, uint8_t *tile, size_t index, float value,
                   uint16_t scale) {
     if (c->type == KV_F32) {
@@ -45,6 +76,9 @@ static float cache_number(const struct attn_case *c, uint32_t head, uint32_t pos
                           bool value) {
     uint64_t at = ((uint64_t)pos << 20) | (head << 12) | d;
     float x = (float)(rng_unit_at(c->seed + 100, value, at) * 2 - 1);
+    if (c->type == KV_I4) /* still turned */
+        return cache_min(c, head, pos, value) +
+               int4_code(c, head, pos, d, value) * int4_scale(cache_scale(c, head, pos, value));
     if (c->is_coarse) x = fp8_to_f32(fp8_from_f32(x));
     if (c->type == KV_I8) return rintf(127 * x) * f16_to_f32(cache_scale(c, head, pos, value));
     if (c->type == KV_F8) return fp8_to_f32(fp8_from_f32(x));
@@ -78,14 +112,18 @@ static struct kv_tiles cache_init(const struct attn_case *c, struct rig_steps *s
             uint8_t *v = k + kv_side_bytes(c->type, c->head_dim);
             uint32_t token = pos % KV_TILE_TOKENS;
             uint16_t scales[] = {cache_scale(c, h, pos, false), cache_scale(c, h, pos, true)};
-            for (uint32_t d = 0; d < c->head_dim; d++) {
+            if (c->type == KV_I4) {
+                store_int4(c, k, h, pos, false);
+                store_int4(c, v, h, pos, true);
+            }
+            for (uint32_t d = 0; c->type != KV_I4 && d < c->head_dim; d++) {
                 float key = cache_number(c, h, pos, d, false);
                 store(c, k, d * KV_TILE_TOKENS + token, key, scales[0]);
                 store(c, v, token * c->head_dim + d, cache_number(c, h, pos, d, true), scales[1]);
             }
             if (c->type != KV_I8) continue;
-            memcpy(k + kv_scales_offset(c->head_dim) + 2 * token, &scales[0], 2);
-            memcpy(v + kv_scales_offset(c->head_dim) + 2 * token, &scales[1], 2);
+            memcpy(k + kv_scales_offset(KV_I8, c->head_dim) + 2 * token, &scales[0], 2);
+            memcpy(v + kv_scales_offset(KV_I8, c->head_dim) + 2 * token, &scales[1], 2);
         }
     return kv;
 }
@@ -140,7 +178,7 @@ static void test_every_head_shape_has_the_same_bits(void **state) {
     static const uint32_t dims[] = {8, 20, 32, 48, 64, 80, 96, 128, 256};
     static const uint32_t ratios[] = {1, 3, 4, 7};
     for (uint32_t i = 0; i < 9; i++)
-        for (uint32_t j = 0; j < 16; j++) {
+        for (uint32_t j = 0; j < 4 * KV_TYPE_COUNT; j++) {
             bool q8 = dims[i] * 4 * ratios[j % 4] % 32 == 0;
             struct attn_case c = {.type = (enum kv_type)(j / 4),
                                   .heads = 4 * ratios[j % 4],
@@ -160,7 +198,7 @@ static void test_segment_edges_and_windows_have_the_same_bits(void **state) {
     static const uint32_t firsts[] = {0, 15, 250, 255, 256, 509, 800};
     static const uint32_t windows[] = {0, 1, 16, 100, 300};
     for (uint32_t i = 0; i < 7; i++)
-        for (uint32_t j = 0; j < 20; j++) {
+        for (uint32_t j = 0; j < 5 * KV_TYPE_COUNT; j++) {
             struct attn_case c = {.type = (enum kv_type)(j / 5),
                                   .heads = 6,
                                   .kv_heads = 2,
@@ -181,8 +219,12 @@ static void test_long_sequences_have_the_same_bits(void **state) {
     static const struct {
         enum kv_type type;
         uint32_t first, window;
-    } cases[] = {{KV_F16, 4094, 0}, {KV_F32, 8190, 0}, {KV_I8, 8446, 0}, {KV_F8, 20000, 9000}};
-    for (uint32_t i = 0; i < 4; i++) {
+    } cases[] = {{KV_F16, 4094, 0},
+                 {KV_F32, 8190, 0},
+                 {KV_I8, 8446, 0},
+                 {KV_F8, 20000, 9000},
+                 {KV_I4, 8446, 3000}};
+    for (uint32_t i = 0; i < 5; i++) {
         struct attn_case c = {.type = cases[i].type,
                               .heads = 2,
                               .kv_heads = 1,
@@ -351,12 +393,15 @@ static void test_blocks_of_several_tiles_give_the_bits_of_blocks_of_one(void **s
 /* Most tokens' values are zero, so that results show the weights of the others however small. */
 static void clear_values(const struct attn_case *c, const struct kv_tiles *kv,
                          const uint32_t *blocks) {
-    size_t bytes = c->head_dim * kv_elem_bytes(c->type);
+    size_t bytes = kv_row_bytes(c->type, c->head_dim);
     for (uint32_t pos = 0; pos < c->first + c->rows; pos++)
         for (uint32_t h = 0; h < c->kv_heads && pos % 8 > 0; h++) {
             uint8_t *k = kv_tile(kv, 1, kv_tile_index(kv, blocks, pos / KV_TILE_TOKENS), h);
             uint8_t *v = k + kv_side_bytes(c->type, c->head_dim);
             memset(v + pos % KV_TILE_TOKENS * bytes, 0, bytes);
+            uint8_t *scales = v + kv_scales_offset(c->type, c->head_dim);
+            if (c->type == KV_I4) /* the minimum */
+                memset(scales + KV_MINIMA_OFFSET + 2 * (pos % KV_TILE_TOKENS), 0, 2);
         }
 }
 
@@ -364,7 +409,7 @@ static void clear_values(const struct attn_case *c, const struct kv_tiles *kv,
 static void test_weights_that_vanish_have_the_same_bits(void **state) {
     (void)state;
     static const float spreads[] = {100.0f, 250.0f, 1000.0f};
-    for (uint32_t i = 0; i < 12; i++) {
+    for (uint32_t i = 0; i < 3 * KV_TYPE_COUNT; i++) {
         struct attn_case c = {.type = (enum kv_type)(i / 3),
                               .heads = 6,
                               .kv_heads = 2,
@@ -479,6 +524,13 @@ static void test_an_fp8_cache_gives_the_bits_of_the_same_numbers_in_f16(void **s
     }
 }
 
+/* A key or a value as it was before it was stored, but for what the format lost. */
+static void cache_row(const struct attn_case *c, uint32_t head, uint32_t pos, bool value,
+                      float *out) {
+    for (uint32_t d = 0; d < c->head_dim; d++) out[d] = cache_number(c, head, pos, d, value);
+    if (c->type == KV_I4) ref_kv_turn(out, c->head_dim);
+}
+
 /* Plain softmax attention of one head in double. */
 static void softmax_attention(const struct attn_case *c, const float *q, uint32_t kv_head,
                               uint32_t end, double *out) {
@@ -487,14 +539,15 @@ static void softmax_attention(const struct attn_case *c, const float *q, uint32_
     memset(out, 0, c->head_dim * sizeof(*out));
     for (uint32_t j = first; j < end; j++) {
         double s = 0;
-        for (uint32_t d = 0; d < c->head_dim; d++)
-            s += (double)q[d] * (double)cache_number(c, kv_head, j, d, false);
+        float key[64], val[64];
+        cache_row(c, kv_head, j, false, key);
+        cache_row(c, kv_head, j, true, val);
+        for (uint32_t d = 0; d < c->head_dim; d++) s += (double)q[d] * (double)key[d];
         s /= sqrt(c->head_dim);
         if (c->softcap > 0) s = (double)c->softcap * tanh(s / (double)c->softcap);
         double p = exp(s); /* |s| is small here, so no maximum is needed */
         sum += p;
-        for (uint32_t d = 0; d < c->head_dim; d++)
-            out[d] += p * (double)cache_number(c, kv_head, j, d, true);
+        for (uint32_t d = 0; d < c->head_dim; d++) out[d] += p * (double)val[d];
     }
     for (uint32_t d = 0; d < c->head_dim; d++) out[d] /= sum;
 }
@@ -513,10 +566,12 @@ static void test_the_reference_is_softmax_attention(void **state) {
          .softcap = 3.0f},
         {.type = KV_I8, .heads = 4, .kv_heads = 2, .head_dim = 64, .first = 600, .rows = 2},
         {.type = KV_F8, .heads = 4, .kv_heads = 2, .head_dim = 64, .first = 600, .rows = 2},
+        {.type = KV_I4, .heads = 4, .kv_heads = 2, .head_dim = 64, .first = 600, .rows = 2},
+        {.type = KV_I4, .heads = 6, .kv_heads = 2, .head_dim = 40, .first = 300, .rows = 3},
         {.type = KV_F32, .heads = 1, .kv_heads = 1, .head_dim = 8, .first = 8190, .rows = 4},
         {.type = KV_F16, .heads = 2, .kv_heads = 1, .head_dim = 8, .first = 20000, .rows = 2},
     };
-    for (int i = 0; i < 6; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct attn_case *c = &cases[i];
         struct rig_steps steps;
         struct kv_tiles kv;

@@ -180,17 +180,17 @@ static void fill_tile(uint8_t *tile, size_t count, enum kv_type type, uint64_t s
         if (type == KV_F32) memcpy(tile + 4 * i, &value, 4);
         if (type == KV_F16) memcpy(tile + 2 * i, &half, 2);
         if (type == KV_I8) tile[i] = (uint8_t)(100 * value);
-        if (type == KV_F8) tile[i] = (uint8_t)(256 * value);
+        if (type == KV_F8 || type == KV_I4) tile[i] = (uint8_t)(256 * value);
     }
 }
 
 /* A tile of `tokens` tokens; scales, where there are any, for all sixteen. */
 static const uint8_t *tile_before_fence(int i, enum kv_type type, uint32_t head_dim,
                                         uint32_t tokens) {
-    size_t values = (size_t)tokens * head_dim * kv_elem_bytes(type);
+    size_t values = tokens * kv_row_bytes(type, head_dim);
     size_t scales = KV_TILE_TOKENS * kv_scale_bytes(type);
     uint8_t *tile = before_fence(i, values + scales);
-    fill_tile(tile, (size_t)tokens * head_dim, type, (uint64_t)i);
+    fill_tile(tile, values / kv_elem_bytes(type), type, (uint64_t)i);
     fill_tile(tile + values, scales / 2, KV_F16, (uint64_t)i + 50);
     return tile;
 }
@@ -198,7 +198,7 @@ static const uint8_t *tile_before_fence(int i, enum kv_type type, uint32_t head_
 /* The queries attend to tokens up to `end`, each to one more than the one before. Of an encoder's
  * last tile (floats) there are no more values than tokens. */
 static void check_segment(enum kv_type type, uint32_t head_dim, uint32_t queries, uint32_t end) {
-    struct attend_job j = {.s = {.v_stride = head_dim * kv_elem_bytes(type),
+    struct attend_job j = {.s = {.v_stride = kv_row_bytes(type, head_dim),
                                  .type = type,
                                  .head_dim = head_dim,
                                  .query_count = queries,
@@ -212,19 +212,19 @@ static void check_segment(enum kv_type type, uint32_t head_dim, uint32_t queries
     }
     const float *q = floats_before_fence(2 * TILES, queries * head_dim, 5);
     for (uint32_t i = 0; i < queries; i++)
-        j.s.query[i] =
-            (struct attn_query){q + (size_t)i * head_dim, end % 3 ? 0 : i, end - (queries - 1 - i)};
+        j.s.query[i] = (struct attn_query){q + (size_t)i * head_dim, 0.7f, end % 3 ? 0 : i,
+                                           end - (queries - 1 - i)};
     for_each_table(check_attend, &j);
 }
 
 static void test_attention_touches_its_tiles_and_results_alone(void **state) {
     (void)state;
-    static const enum kv_type types[] = {KV_F16, KV_F32, KV_I8, KV_F8};
+    static const enum kv_type types[] = {KV_F16, KV_F32, KV_I8, KV_F8, KV_I4};
     static const uint32_t dims[] = {4, 8, 20, 36, 64, 80, HEAD_DIM_MAX};
-    for (uint32_t i = 0; i < 28; i++)
+    for (uint32_t i = 0; i < 7 * KV_TYPE_COUNT; i++)
         for (uint32_t queries = 1; queries <= ATTN_QUERIES; queries++)
             for (uint32_t end = 2 * queries; end <= TILES * KV_TILE_TOKENS; end += 5)
-                check_segment(types[i % 4], dims[i / 4], queries, end);
+                check_segment(types[i % KV_TYPE_COUNT], dims[i / KV_TYPE_COUNT], queries, end);
 }
 
 /* ---- rows ---- */
@@ -290,8 +290,8 @@ static void check_store(const struct cpu_kernels *k, bool is_first, void *ctx) {
 
 static void test_keys_and_values_are_stored_within_their_tiles(void **state) {
     (void)state;
-    static const enum kv_type types[] = {KV_F16, KV_F32, KV_I8, KV_F8};
-    for (int t = 0; t < 4; t++)
+    static const enum kv_type types[] = {KV_F16, KV_F32, KV_I8, KV_F8, KV_I4};
+    for (int t = 0; t < KV_TYPE_COUNT; t++)
         for (uint32_t head_dim = 1; head_dim <= HEAD_DIM_MAX; head_dim++) {
             struct kv_tiles s = {.type = types[t], .head_dim = head_dim};
             for_each_table(check_store, &s);

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/fmath.h"
+#include "kernels/cpu/kernels_ref.h"
 #include "ops/matmul_rig.h"
 
 static const uint32_t row_counts[] = {1, 2, 3, 5, 17, 64};
@@ -415,7 +416,7 @@ static void test_an_int8_cache_holds_every_number_to_half_a_step(void **state) {
                 uint32_t token = row % KV_TILE_TOKENS;
                 const uint8_t *k = kv_tile(&left, 0, row / KV_TILE_TOKENS, h);
                 const uint8_t *v = k + kv_side_bytes(KV_I8, DIM);
-                size_t scale = kv_scales_offset(DIM) + 2 * token;
+                size_t scale = kv_scales_offset(KV_I8, DIM) + 2 * token;
                 check_int8_row(rig_row(&got, 0, row) + h * DIM, DIM, (const int8_t *)k + token,
                                KV_TILE_TOKENS, half_at(k + scale));
                 check_int8_row(rig_row(&got, 1, row) + h * DIM, DIM,
@@ -424,6 +425,119 @@ static void test_an_int8_cache_holds_every_number_to_half_a_step(void **state) {
         rig_free(&got);
         mem_free(kv.base);
     }
+}
+
+/* A head of a token as an int4 cache holds it, turned; NULL for what is not wanted. */
+static void read_int4(const uint8_t *tile, uint32_t dim, uint32_t token, bool is_value, float *out,
+                      float *scale, float *min) {
+    const uint8_t *scales = tile + kv_scales_offset(KV_I4, dim) + 2 * token;
+    *scale = half_at(scales);
+    *min = half_at(scales + KV_MINIMA_OFFSET);
+    for (uint32_t d = 0; d < dim; d++) {
+        const uint8_t *at = is_value ? tile + token * kv_row_bytes(KV_I4, dim) + kv_value_codes(d)
+                                     : tile + kv_key_codes(d) + token;
+        bool is_high = is_value ? kv_value_is_high(d) : d % 2;
+        out[d] = *min + (float)(is_high ? *at >> 4 : *at & 15) * *scale;
+    }
+}
+
+static void check_int4_row(const float *x, uint32_t dim, const uint8_t *tile, uint32_t token,
+                           bool is_value) {
+    float turned[64], got[64], scale, min, lo = INFINITY, hi = -INFINITY;
+    memcpy(turned, x, dim * sizeof(float));
+    ref_kv_turn(turned, dim);
+    for (uint32_t d = 0; d < dim; d++) {
+        lo = fminf(lo, turned[d]);
+        hi = fmaxf(hi, turned[d]);
+    }
+    read_int4(tile, dim, token, is_value, got, &scale, &min);
+    assert_true(min <= lo);
+    assert_true(scale * 15.0f >= (hi - min) * 0.99999f);
+    assert_true(scale <= (hi - lo) / 15.0f * 1.01f + 0x1p-23f);
+    for (uint32_t d = 0; d < dim; d++) assert_true(fabsf(turned[d] - got[d]) <= scale * 0.5001f);
+    float back = 0, all = 0; /* turning keeps lengths, and twice is nothing */
+    for (uint32_t d = 0; d < dim; d++) {
+        back += turned[d] * turned[d];
+        all += x[d] * x[d];
+    }
+    assert_true(fabsf(back - all) <= 1e-5f * all);
+    ref_kv_turn(turned, dim);
+    for (uint32_t d = 0; d < dim; d++) assert_true(fabsf(turned[d] - x[d]) <= 1e-6f * sqrtf(all));
+}
+
+static void test_an_int4_cache_holds_every_turned_number_to_half_a_step(void **state) {
+    (void)state;
+    enum { HEADS = 2, ROWS = 21 };
+    static const float spreads[] = {1e-4f, 1e-2f, 1.0f, 300.0f, 8000.0f};
+    static const uint32_t dims[] = {40, 64, 20, 33, 48};
+    for (int i = 0; i < 5; i++) {
+        struct rig_steps steps;
+        struct kv_tiles kv = {.type = KV_I4,
+                              .layers = 1,
+                              .heads = HEADS,
+                              .head_dim = dims[i],
+                              .tile_count = 2,
+                              .tiles_per_block = 1};
+        struct rig r = {.seed = 170,
+                        .spread = spreads[i],
+                        .value_count = 2,
+                        .step = rig_one_seq(&steps, ROWS, 0),
+                        .kv = &kv};
+        kv.base = mem_alloc_aligned(64, rig_kv_bytes(&kv));
+        memset(kv.base, 0xFF, rig_kv_bytes(&kv));
+        r.values[0] = r.values[1] = f32_value(HEADS * dims[i]);
+        r.op.kind = OP_KV_WRITE;
+        r.op.kv_write = (struct op_kv_write){.k = rig_operand(&r, 0), .v = rig_operand(&r, 1)};
+        struct rig_result got = rig_check(&r, "kv_write int4");
+        struct kv_tiles left = kv;
+        left.base = got.kv;
+        for (uint32_t row = 0; row < ROWS; row++)
+            for (uint32_t h = 0; h < HEADS; h++) {
+                const uint8_t *k = kv_tile(&left, 0, row / KV_TILE_TOKENS, h);
+                const uint8_t *v = k + kv_side_bytes(KV_I4, dims[i]);
+                check_int4_row(rig_row(&got, 0, row) + h * dims[i], dims[i], k,
+                               row % KV_TILE_TOKENS, false);
+                check_int4_row(rig_row(&got, 1, row) + h * dims[i], dims[i], v,
+                               row % KV_TILE_TOKENS, true);
+            }
+        rig_free(&got);
+        mem_free(kv.base);
+    }
+}
+
+/* Heads of 16, turned: NaN everywhere; all zeros; below every f16; beyond f16 on both sides. */
+static void test_broken_numbers_enter_an_int4_cache_alike(void **state) {
+    (void)state;
+    enum { DIM = 16 };
+    const struct op write = {.kind = OP_KV_WRITE, .kv_write = {.k = {0, 0, 64}, .v = {0, 0, 64}}};
+    const struct kv_tiles kv = {.type = KV_I4,
+                                .layers = 1,
+                                .heads = 4,
+                                .head_dim = DIM,
+                                .tile_count = 1,
+                                .tiles_per_block = 1};
+    float x[BROKEN_COLS] = {NAN, INFINITY, -INFINITY, 1e6f, -2.0f};
+    x[2 * DIM] = 1e-12f;
+    x[3 * DIM + 1] = 1e7f;
+    struct rig_result ref = run_broken("ref", x, &write, &kv);
+    static const float scales[] = {0.0f, 0.0f, 0x1p-24f, 65504.0f};
+    static const float minima[] = {0.0f, 0.0f, 0.0f, -65504.0f};
+    for (uint32_t h = 0; h < 4; h++) {
+        const uint8_t *v = ref.kv + (2 * h + 1) * kv_side_bytes(KV_I4, DIM);
+        float scale, min, out[DIM];
+        read_int4(v, DIM, 0, true, out, &scale, &min);
+        if (scale != scales[h] || min != minima[h])
+            fail_msg("head %u: scale %g, min %g", h, (double)scale, (double)min);
+        for (uint32_t d = 0; d < DIM; d++)
+            assert_true(fabsf(out[d]) <= (h < 3 ? 0.0f : 1e6f));
+    }
+    for (int i = 0; i < RIG_ISAS; i++) {
+        if (!rig_isa_runs(rig_isas[i])) continue;
+        struct rig_result got = run_broken(rig_isas[i], x, &write, &kv);
+        rig_same(&ref, &got, rig_isas[i], 1, "broken numbers in an int4 cache");
+        rig_free(&got);
+    }
+    rig_free(&ref);
 }
 
 static void test_numbers_enter_an_fp8_cache_by_its_rules(void **state) {
@@ -473,7 +587,7 @@ static void test_broken_numbers_enter_an_int8_cache_alike(void **state) {
     static const int8_t want[4][5] = {{0, 127, -127, 15, 0}, {0}, {0}, {127, -100}};
     for (uint32_t h = 0; h < 4; h++) {
         const uint8_t *v = ref.kv + (2 * h + 1) * kv_side_bytes(KV_I8, DIM);
-        assert_true(half_at(v + kv_scales_offset(DIM)) == scales[h]);
+        assert_true(half_at(v + kv_scales_offset(KV_I8, DIM)) == scales[h]);
         assert_memory_equal(v, want[h], sizeof(want[h]));
     }
     for (int i = 0; i < RIG_ISAS; i++) {
@@ -802,6 +916,8 @@ int main(void) {
         cmocka_unit_test(test_blocks_of_several_tiles_are_written_as_blocks_of_one),
         cmocka_unit_test(test_an_int8_cache_holds_every_number_to_half_a_step),
         cmocka_unit_test(test_broken_numbers_enter_an_int8_cache_alike),
+        cmocka_unit_test(test_an_int4_cache_holds_every_turned_number_to_half_a_step),
+        cmocka_unit_test(test_broken_numbers_enter_an_int4_cache_alike),
         cmocka_unit_test(test_numbers_enter_an_fp8_cache_by_its_rules),
         cmocka_unit_test(test_activations_have_the_same_bits),
         cmocka_unit_test(test_vector_functions_equal_the_scalar_ones),

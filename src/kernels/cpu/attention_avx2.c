@@ -38,6 +38,17 @@ VEC_INLINE void attn_load(const uint8_t *p, size_t i, const enum kv_type type, c
     for (int c = 0; c < vectors; c++) out[c] = load8(p, i + (size_t)c * VEC_LANES, type);
 }
 
+VEC_INLINE void attn_load_codes(const uint8_t *p, const int is_high, const int vectors, vec *out) {
+#pragma GCC unroll 2
+    for (int c = 0; c < vectors; c++) {
+        const __m128i *at = (const __m128i *)(const void *)(p + (size_t)c * VEC_LANES);
+        __m256i pairs = _mm256_cvtepu8_epi32(_mm_loadl_epi64(at));
+        __m256i codes =
+            is_high ? _mm256_srli_epi32(pairs, 4) : _mm256_and_si256(pairs, _mm256_set1_epi32(15));
+        out[c] = _mm256_cvtepi32_ps(codes);
+    }
+}
+
 /* Into the second cache: the first has too few reads in flight to keep the memory busy. */
 VEC_INLINE void attn_prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }
 

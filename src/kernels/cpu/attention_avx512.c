@@ -49,6 +49,14 @@ INLINE __m512 load16(const uint8_t *p, size_t i, const enum kv_type type) {
     return load_some(p, i, type, ALL_LANES);
 }
 
+/* Sixteen codes of KV_I4, the low or the high halves of as many bytes. The permutation looks at the
+ * four lowest bits of an index alone. */
+INLINE __m512 load_codes(const uint8_t *p, const int is_high) {
+    const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512i pairs = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm512_permutexvar_ps(is_high ? _mm512_srli_epi32(pairs, 4) : pairs, numbers);
+}
+
 /* Begins to read what is needed soon. Into the second cache: the first has too few reads in flight
  * to keep the memory busy. */
 INLINE void fetch(const uint8_t *p, size_t i, const enum kv_type type) {
@@ -84,6 +92,7 @@ struct scores {
     float p[ATTN_TILES * ATTN_QUERIES][LANES];
     __m512 max[ATTN_QUERIES];
     float q[ATTN_QUERIES][QUERY_STRIDE];
+    float least[ATTN_QUERIES]; /* of KV_I4: the sum of what the values' minima weigh */
 };
 
 /* Dimensions from d on. */
@@ -105,13 +114,15 @@ INLINE void keep_scores(const struct attn_segment *s, uint32_t t, const int tile
                         const int queries, const enum kv_type type, const bool edges,
                         __m512 acc[ATTN_QUERIES][VECTORS], struct scores *to) {
     const __m512 none = _mm512_set1_ps(-INFINITY);
-    __m512 scale = _mm512_set1_ps(s->scale), *max = to->max, key_scale[VECTORS];
+    __m512 scale = _mm512_set1_ps(s->scale), *max = to->max, key_scale[VECTORS], key_min[VECTORS];
     float(*p)[LANES] = to->p + t * (uint32_t)queries;
     /* Unknown to the compiler, which would otherwise work out all addresses ahead and spill. */
     __asm__("" : "+r"(p), "+r"(max), "+v"(scale));
-#pragma GCC unroll 4
-    for (int j = 0; type == KV_I8 && j < tiles; j++)
-        key_scale[j] = load16(s->k[t + (uint32_t)j] + kv_scales_offset(s->head_dim), 0, KV_F16);
+    for (int j = 0; kv_scale_bytes(type) > 0 && j < tiles; j++) {
+        const uint8_t *scales = s->k[t + (uint32_t)j] + kv_scales_offset(type, s->head_dim);
+        key_scale[j] = load16(scales, 0, KV_F16);
+        if (type == KV_I4) key_min[j] = load16(scales + KV_MINIMA_OFFSET, 0, KV_F16);
+    }
 #pragma GCC unroll 12
     for (int i = 0; i < queries; i++) {
         __m512 most = max[i];
@@ -119,6 +130,10 @@ INLINE void keep_scores(const struct attn_segment *s, uint32_t t, const int tile
         for (int j = 0; j < tiles; j++) {
             __m512 x = acc[i][j];
             if (type == KV_I8) x = _mm512_mul_ps(x, key_scale[j]);
+            if (type == KV_I4) {
+                __m512 least = _mm512_mul_ps(key_min[j], _mm512_set1_ps(s->query[i].sum));
+                x = _mm512_fmadd_ps(x, key_scale[j], least);
+            }
             x = _mm512_mul_ps(x, scale);
             if (edges) {
                 uint32_t at = (t + (uint32_t)j) * LANES;
@@ -131,30 +146,55 @@ INLINE void keep_scores(const struct attn_segment *s, uint32_t t, const int tile
     }
 }
 
+/* Keys of a tile in dimension d; `odd` is d % 2. Of the values behind them, as much is fetched;
+ * floats are mostly those of an encoder, which lie elsewhere and have just been written. */
+INLINE __m512 load_keys(const uint8_t *tile, size_t d, const int odd, ptrdiff_t values,
+                        const enum kv_type type) {
+    if (type == KV_I4) {
+        const uint8_t *codes = tile + d / 2 * LANES;
+        if (!odd) fetch(codes + values, 0, type);
+        return load_codes(codes, odd);
+    }
+    if (type != KV_F32) fetch(tile + values, d * LANES, type);
+    return load16(tile, d * LANES, type);
+}
+
+/* Keys that are multiplied together, and how far behind them their values lie. */
+struct key_tiles {
+    const uint8_t *tile[VECTORS];
+    ptrdiff_t values;
+};
+
+/* Adds the products in dimension d. */
+INLINE void multiply_dim(const struct key_tiles *at, size_t d, const int odd, const float *q,
+                         const int tiles, const int queries, const enum kv_type type,
+                         __m512 acc[ATTN_QUERIES][VECTORS]) {
+    __m512 k[VECTORS];
+#pragma GCC unroll 4
+    for (int j = 0; j < tiles; j++) k[j] = load_keys(at->tile[j], d, odd, at->values, type);
+#pragma GCC unroll 12
+    for (int i = 0; i < queries; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < tiles; j++)
+            acc[i][j] = add_product(acc[i][j], k[j], q + i * QUERY_STRIDE);
+}
+
 /* Adds the products with keys of tiles from t on, in the dimensions from d on that are at hand. */
 INLINE void multiply_keys(const struct attn_segment *s, uint32_t t, size_t d, const int tiles,
                           const int queries, const enum kv_type type, const struct scores *at,
                           __m512 acc[ATTN_QUERIES][VECTORS]) {
     const size_t end = s->head_dim - d < QUERY_DIMS ? s->head_dim : d + QUERY_DIMS;
-    const uint8_t *tile[VECTORS];
-    __m512 k[VECTORS];
+    struct key_tiles keys;
 #pragma GCC unroll 4
-    for (int j = 0; j < tiles; j++) tile[j] = s->k[t + (uint32_t)j];
-    /* The same for all tiles of a cache. Floats are mostly those of an encoder, which lie elsewhere
-     * and have just been written. */
-    const ptrdiff_t values = type == KV_F32 ? 0 : s->v[t] - s->k[t];
-    for (const float *q = at->q[0]; d < end; d++, q++) {
-#pragma GCC unroll 4
-        for (int j = 0; j < tiles; j++) {
-            k[j] = load16(tile[j], d * LANES, type);
-            if (type != KV_F32) fetch(tile[j] + values, d * LANES, type);
-        }
-#pragma GCC unroll 12
-        for (int i = 0; i < queries; i++)
-#pragma GCC unroll 4
-            for (int j = 0; j < tiles; j++)
-                acc[i][j] = add_product(acc[i][j], k[j], q + i * QUERY_STRIDE);
+    for (int j = 0; j < tiles; j++) keys.tile[j] = s->k[t + (uint32_t)j];
+    /* The same for all tiles of a cache. */
+    keys.values = type == KV_F32 ? 0 : s->v[t] - s->k[t];
+    const float *q = at->q[0];
+    for (; type == KV_I4 && d + 2 <= end; d += 2, q += 2) {
+        multiply_dim(&keys, d, 0, q, tiles, queries, type, acc);
+        multiply_dim(&keys, d + 1, 1, q + 1, tiles, queries, type, acc);
     }
+    for (; d < end; d++, q++) multiply_dim(&keys, d, 0, q, tiles, queries, type, acc);
 }
 
 /* The scores of all queries with the keys of `tiles` tiles from t on. */
@@ -213,30 +253,39 @@ static void cap_scores(const struct attn_segment *s, struct range tiles, struct 
 
 /* Scores become what values are weighed with: exponentials, times the values' scales where the
  * cache has them. Tokens that are not attended to are exp(-inf) = 0 and change no lane's sum; a
- * scale may make them NaN, but they are not looked at again. */
+ * scale may make them NaN, but they are not looked at again; a minimum may be NaN as well. */
 INLINE void weights_of(const struct attn_segment *s, struct range tiles, const int queries,
                        const enum kv_type type, struct scores *to, struct attn_part *out) {
-    __m512 max[ATTN_QUERIES], sum[ATTN_QUERIES];
+    __m512 max[ATTN_QUERIES], sum[ATTN_QUERIES], least[ATTN_QUERIES];
 #pragma GCC unroll 12
     for (int i = 0; i < queries; i++) {
         out[i].max = _mm512_reduce_max_ps(to->max[i]);
         max[i] = _mm512_set1_ps(out[i].max);
-        sum[i] = _mm512_setzero_ps();
+        sum[i] = least[i] = _mm512_setzero_ps();
     }
     for (uint32_t t = tiles.first; t < tiles.end; t++) {
-        __m512 scale = _mm512_setzero_ps();
-        if (type == KV_I8) scale = load16(s->v[t] + kv_scales_offset(s->head_dim), 0, KV_F16);
+        __m512 scale = _mm512_setzero_ps(), min = scale;
+        const uint8_t *scales = s->v[t] + kv_scales_offset(type, s->head_dim);
+        if (kv_scale_bytes(type) > 0) scale = load16(scales, 0, KV_F16);
+        if (type == KV_I4) min = load16(scales + KV_MINIMA_OFFSET, 0, KV_F16);
 #pragma GCC unroll 12
         for (int i = 0; i < queries; i++) {
             float *p = to->p[t * (uint32_t)queries + (uint32_t)i];
             __m512 e = vec_exp_of_negative(_mm512_sub_ps(_mm512_load_ps(p), max[i]));
             sum[i] = _mm512_add_ps(sum[i], e);
-            if (type == KV_I8) e = _mm512_mul_ps(e, scale);
+            if (type == KV_I4) {
+                __mmask16 counts = _mm512_cmp_ps_mask(e, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+                least[i] = _mm512_mask3_fmadd_ps(e, min, least[i], counts);
+            }
+            if (kv_scale_bytes(type) > 0) e = _mm512_mul_ps(e, scale);
             _mm512_store_ps(p, e);
         }
     }
 #pragma GCC unroll 12
-    for (int i = 0; i < queries; i++) out[i].sum = vec_sum16(sum[i]);
+    for (int i = 0; i < queries; i++) {
+        out[i].sum = vec_sum16(sum[i]);
+        if (type == KV_I4) to->least[i] = vec_sum16(least[i]);
+    }
 }
 
 /* All scores and what becomes of them. */
@@ -255,6 +304,25 @@ struct columns {
     __m512 acc[ATTN_QUERIES][VECTORS];
 };
 
+/* Values of a token in vector c of the columns from d on. Columns of KV_I4 begin at a low half,
+ * unless they are a single vector. */
+INLINE __m512 load_values(const uint8_t *row, uint32_t d, const int c, const int vectors,
+                          const enum kv_type type, __mmask16 mask) {
+    if (type != KV_I4) return load_some(row, d + (size_t)c * LANES, type, mask);
+    const uint8_t *codes = row + kv_value_codes(d) + c / 2 * LANES;
+    if (vectors == 1 && kv_value_is_high(d)) return load_codes(codes, 1);
+    return load_codes(codes, c % 2);
+}
+
+/* From one token's values to those of the tile needed next; a line of each at a time. */
+INLINE void fetch_values(const uint8_t *row, uint32_t d, const int vectors,
+                         const enum kv_type type) {
+    if (type == KV_I4) fetch(row + kv_value_codes(d), 0, type);
+#pragma GCC unroll 4
+    for (int c = 0; type != KV_I4 && c < vectors; c += 4 / (int)kv_elem_bytes(type))
+        fetch(row, d + (size_t)c * LANES, type);
+}
+
 /* Adds the values of `tokens` in columns from d on. `edges`: not all queries attend to
  * them. */
 INLINE void weigh_tokens(const struct attn_segment *s, struct range tokens, const int vectors,
@@ -269,10 +337,8 @@ INLINE void weigh_tokens(const struct attn_segment *s, struct range tokens, cons
         for (; j < end; j++, row += s->v_stride, p++) {
 #pragma GCC unroll 4
             for (int c = 0; c < vectors; c++)
-                v[c] = load_some(row, at->d + (size_t)c * LANES, type, at->mask);
-#pragma GCC unroll 4
-            for (int c = 0; !edges && c < vectors; c += 4 / (int)kv_elem_bytes(type))
-                fetch(row + next, at->d + (size_t)c * LANES, type);
+                v[c] = load_values(row, at->d, c, vectors, type, at->mask);
+            if (!edges) fetch_values(row + next, at->d, vectors, type);
 #pragma GCC unroll 12
             for (int i = 0; i < queries; i++) {
                 bool attends = j >= s->query[i].first && j < s->query[i].end;
@@ -304,8 +370,11 @@ INLINE void weigh_columns(const struct attn_segment *s, const struct attn_ranges
 #pragma GCC unroll 12
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
-        for (int c = 0; c < vectors; c++)
-            _mm512_mask_storeu_ps(out[i].out + d + (size_t)c * LANES, at.mask, at.acc[i][c]);
+        for (int c = 0; c < vectors; c++) {
+            __m512 sum = at.acc[i][c];
+            if (type == KV_I4) sum = _mm512_add_ps(sum, _mm512_set1_ps(w->least[i]));
+            _mm512_mask_storeu_ps(out[i].out + d + (size_t)c * LANES, at.mask, sum);
+        }
 }
 
 INLINE void weigh(const struct attn_segment *s, const struct attn_ranges *r, const int queries,

@@ -9,6 +9,8 @@
  *
  *     attn_load(p, i, type, vectors, out)   elements i, i + 1, ... of a run of the cache's numbers,
  *                                           as `vectors` vectors: TILE_VECTORS, twice or half that
+ *     attn_load_codes(p, is_high, vectors, out)   codes of KV_I4 as `vectors` vectors: the low or
+ *                                           the high halves of as many bytes
  *     attn_prefetch(p)                      starts to read the cache line at p
  *     ATTN_WIDE_QUERIES                     up to so many queries take two tiles, or 32 columns, at
  *                                           a time; with more, sums would not stay in registers
@@ -27,6 +29,10 @@
 #include "tensor/fp8.h"
 
 ATTN_INLINE float load_one(const uint8_t *p, size_t i, const enum kv_type type) {
+    if (type == KV_I4) {
+        uint8_t pair = p[kv_value_codes((uint32_t)i)];
+        return (float)(kv_value_is_high((uint32_t)i) ? pair >> 4 : pair & 15);
+    }
     if (type == KV_I8) return (float)(int8_t)p[i];
     if (type == KV_F8) return fp8_to_f32(p[i]);
     if (type == KV_F16) {
@@ -39,25 +45,47 @@ ATTN_INLINE float load_one(const uint8_t *p, size_t i, const enum kv_type type) 
     return value;
 }
 
+/* Values of a token in columns from d on. Of KV_I4, `is_high`: those 16 columns are high halves;
+ * twice as many are low halves, then high ones. `next`: from here to the tile needed next. */
+ATTN_INLINE void load_values(const uint8_t *row, ptrdiff_t next, uint32_t d, const int is_high,
+                             const int vectors, const int queries, const enum kv_type type,
+                             vec *v) {
+    if (type != KV_I4) {
+        if (prefetches(queries, type)) prefetch(row + next, d, type);
+        attn_load(row, d, type, vectors, v);
+        return;
+    }
+    const uint8_t *codes = row + kv_value_codes(d);
+    const int halves = vectors > TILE_VECTORS ? TILE_VECTORS : vectors;
+    if (prefetches(queries, type) && !is_high) attn_prefetch(codes + next);
+    attn_load_codes(codes, is_high, halves, v);
+    if (vectors > halves) attn_load_codes(codes, 1, halves, v + halves);
+}
+
+struct columns {
+    uint32_t d;
+    int is_high; /* of KV_I4 */
+};
+
 /* Adds the weighted values of `tokens` in `vectors` vectors of columns from d on to the results of
  * all queries. */
-ATTN_INLINE void add_columns(const struct attn_segment *s, struct range tokens, uint32_t d,
-                             const int vectors, const int queries, const enum kv_type type,
-                             float p[][ATTN_SEGMENT], struct attn_part *out) {
+ATTN_INLINE void add_columns(const struct attn_segment *s, struct range tokens,
+                             const struct columns at, const int vectors, const int queries,
+                             const enum kv_type type, float p[][ATTN_SEGMENT],
+                             struct attn_part *out) {
     vec acc[ATTN_FEW][VECTORS_MAX], v[VECTORS_MAX];
 #pragma GCC unroll 6
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 8
         for (int c = 0; c < vectors; c++)
-            acc[i][c] = vec_load(out[i].out + d + (size_t)c * VEC_LANES);
+            acc[i][c] = vec_load(out[i].out + at.d + (size_t)c * VEC_LANES);
     for (uint32_t j = tokens.first; j < tokens.end;) {
         uint32_t tile = j / KV_TILE_TOKENS, edge = (tile + 1) * KV_TILE_TOKENS;
         uint32_t end = edge < tokens.end ? edge : tokens.end;
         const uint8_t *row = s->v[tile] + j % KV_TILE_TOKENS * s->v_stride;
         ptrdiff_t next = s->next[tile] ? s->next[tile] - s->v[tile] : 0;
         for (; j < end; j++, row += s->v_stride) {
-            if (prefetches(queries, type)) prefetch(row + next, d, type);
-            attn_load(row, d, type, vectors, v);
+            load_values(row, next, at.d, at.is_high, vectors, queries, type, v);
 #pragma GCC unroll 6
             for (int i = 0; i < queries; i++) {
                 vec w = vec_set1(p[i][j]);
@@ -70,7 +98,7 @@ ATTN_INLINE void add_columns(const struct attn_segment *s, struct range tokens, 
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 8
         for (int c = 0; c < vectors; c++)
-            vec_store(out[i].out + d + (size_t)c * VEC_LANES, acc[i][c]);
+            vec_store(out[i].out + at.d + (size_t)c * VEC_LANES, acc[i][c]);
 }
 
 /* Column d alone, of one query: the width of the head is not a multiple of 8. */
@@ -91,11 +119,14 @@ ATTN_INLINE void add_values(const struct attn_segment *s, struct range tokens, c
     enum { COLUMNS = TILE_VECTORS * VEC_LANES, HALF = COLUMNS / 2 };
     uint32_t d = 0, width = s->head_dim;
     for (; queries <= ATTN_WIDE_QUERIES && d + 2 * COLUMNS <= width; d += 2 * COLUMNS)
-        add_columns(s, tokens, d, 2 * TILE_VECTORS, queries, type, p, out);
+        add_columns(s, tokens, (struct columns){d, 0}, 2 * TILE_VECTORS, queries, type, p, out);
     for (; d + COLUMNS <= width; d += COLUMNS)
-        add_columns(s, tokens, d, TILE_VECTORS, queries, type, p, out);
-    if (d + HALF <= width) {
-        add_columns(s, tokens, d, TILE_VECTORS / 2, queries, type, p, out);
+        if (type == KV_I4 && kv_value_is_high(d))
+            add_columns(s, tokens, (struct columns){d, 1}, TILE_VECTORS, queries, type, p, out);
+        else
+            add_columns(s, tokens, (struct columns){d, 0}, TILE_VECTORS, queries, type, p, out);
+    if (type != KV_I4 && d + HALF <= width) {
+        add_columns(s, tokens, (struct columns){d, 0}, TILE_VECTORS / 2, queries, type, p, out);
         d += HALF;
     }
     for (; d < width; d++)
@@ -112,13 +143,15 @@ static void add_values_alone(const struct attn_segment *s, struct range tokens,
         add_values(s, tokens, 1, KV_I8, p, out);
     else if (s->type == KV_F8)
         add_values(s, tokens, 1, KV_F8, p, out);
+    else if (s->type == KV_I4)
+        add_values(s, tokens, 1, KV_I4, p, out);
     else
         add_values(s, tokens, 1, KV_F32, p, out);
 }
 
 ATTN_INLINE void attend(const struct attn_segment *s, const int queries, const enum kv_type type,
                         struct attn_part *out) {
-    float p[ATTN_FEW][ATTN_SEGMENT];
+    float p[ATTN_FEW][ATTN_SEGMENT], minima[ATTN_FEW];
     struct attn_ranges r = attn_ranges(s);
     struct range tiles = {r.any.first / KV_TILE_TOKENS,
                           (r.any.end + KV_TILE_TOKENS - 1) / KV_TILE_TOKENS};
@@ -128,13 +161,15 @@ ATTN_INLINE void attend(const struct attn_segment *s, const int queries, const e
     for (; t < tiles.end; t++) multiply_keys(s, t, 1, queries, type, p);
     for (int i = 0; i < queries; i++) {
         const struct attn_query *q = &s->query[i];
-        weights_of(s, q, tiles, p[i], &out[i]);
+        minima[i] = weights_of(s, q, tiles, p[i], &out[i]);
         memset(out[i].out, 0, s->head_dim * sizeof(float));
         add_values_alone(s, attn_before(q, &r), p + i, out + i);
     }
     add_values(s, r.all, queries, type, p, out);
-    for (int i = 0; i < queries; i++)
+    for (int i = 0; i < queries; i++) {
         add_values_alone(s, attn_after(&s->query[i], &r), p + i, out + i);
+        for (uint32_t d = 0; type == KV_I4 && d < s->head_dim; d++) out[i].out[d] += minima[i];
+    }
 }
 
 #endif

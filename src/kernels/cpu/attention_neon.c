@@ -37,6 +37,17 @@ VEC_INLINE void attn_load(const uint8_t *p, size_t i, const enum kv_type type, c
     if (vectors > 2) load8(p, i + 8, type, out + 2);
 }
 
+VEC_INLINE void attn_load_codes(const uint8_t *p, const int is_high, const int vectors, vec *out) {
+#pragma GCC unroll 2
+    for (int c = 0; c < vectors; c += 2) {
+        uint8x8_t pairs = vld1_u8(p + (size_t)c * VEC_LANES);
+        uint8x8_t codes = is_high ? vshr_n_u8(pairs, 4) : vand_u8(pairs, vdup_n_u8(15));
+        uint16x8_t wide = vmovl_u8(codes);
+        out[c] = vcvtq_f32_u32(vmovl_u16(vget_low_u16(wide)));
+        out[c + 1] = vcvtq_f32_u32(vmovl_high_u16(wide));
+    }
+}
+
 VEC_INLINE void attn_prefetch(const uint8_t *p) { (void)p; }
 
 #include "kernels/cpu/attention_body.h"

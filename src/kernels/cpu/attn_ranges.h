@@ -49,7 +49,7 @@ static inline struct attn_segment attn_few(const struct attn_segment *s, uint32_
  * to ATTN_FEW and type of the cache: in a larger function the compiler does not keep their loops in
  * registers. `x` is a macro of (queries, type). */
 #define ATTN_EACH_TYPE(x, queries)                                                                 \
-    x(queries, KV_F16) x(queries, KV_F32) x(queries, KV_I8) x(queries, KV_F8)
+    x(queries, KV_F16) x(queries, KV_F32) x(queries, KV_I8) x(queries, KV_F8) x(queries, KV_I4)
 #define ATTN_EACH(x)                                                                               \
     ATTN_EACH_TYPE(x, 1)                                                                           \
     ATTN_EACH_TYPE(x, 2)                                                                           \

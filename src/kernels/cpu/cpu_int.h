@@ -52,8 +52,16 @@ enum { ATTN_QUERIES = 12, ATTN_FEW = 6, ATTN_ROWS = 12 };
 enum { ATTN_TILES = ATTN_SEGMENT / KV_TILE_TOKENS };
 
 /* A query, and the tokens [first, end) of the segment that it attends to: at least one. */
+/* Of a query that attends to KV_I4: in lanes, as kernels/cpu/numerics.h says. */
+static inline float sum_of_turned(const float *q, uint32_t head_dim) {
+    float lanes[SUM_LANES] = {0};
+    for (uint32_t d = 0; d < head_dim; d++) lanes[d % SUM_LANES] += q[d];
+    return sum_lanes(lanes);
+}
+
 struct attn_query {
-    const float *q;
+    const float *q; /* of KV_I4: turned */
+    float sum;      /* of KV_I4: its sum (kernels/cpu/numerics.h) */
     uint32_t first, end;
 };
 
@@ -95,7 +103,10 @@ struct cpu_kernels {
     void (*act)(enum act_kind kind, const float *gate, const float *up, uint32_t count, float *y);
     void (*add)(const float *src, uint32_t count, float *dst);
     void (*softcap)(float cap, uint32_t count, float *x);
-    /* One token of one KV head: K goes with a stride of KV_TILE_TOKENS elements. */
+    /* Turns a head as KV_I4 stores it, or back (graph/kv_space.h). */
+    void (*kv_turn)(float *x, uint32_t head_dim);
+    /* One token of one KV head: K goes with a stride of KV_TILE_TOKENS elements. Of KV_I4, both are
+     * turned before. */
     void (*kv_store)(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                      uint8_t *k_tile, uint8_t *v_tile, uint32_t token);
     void (*attend)(const struct attn_segment *s, struct attn_part *out); /* one for each query */

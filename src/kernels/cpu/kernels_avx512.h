@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/kernels_avx2.h"
+#include "kernels/cpu/kernels_ref.h"
 #include "kernels/cpu/tiles.h"
 
 extern mm_panel_fn *const avx512_panels[DTYPE_COUNT];
@@ -25,8 +26,8 @@ void avx512_attend(const struct attn_segment *s, struct attn_part *out);
 /* What is AVX2's waits for memory or for its stores in either width. */
 #define AVX512_KERNELS                                                                             \
     .norm = avx512_norm, .quantise = avx512_quantise, .rope = avx512_rope, .act = avx512_act,      \
-    .add = avx2_add, .softcap = avx512_softcap, .kv_store = avx512_kv_store,                       \
-    .attend = avx512_attend, .attn_merge = avx2_attn_merge, .attn_finish = avx2_attn_finish,       \
-    .panel = avx512_panels, .pairs = &avx512_pairs
+    .add = avx2_add, .softcap = avx512_softcap, .kv_turn = ref_kv_turn,                            \
+    .kv_store = avx512_kv_store, .attend = avx512_attend, .attn_merge = avx2_attn_merge,           \
+    .attn_finish = avx2_attn_finish, .panel = avx512_panels, .pairs = &avx512_pairs
 
 #endif

@@ -9,16 +9,25 @@
  *
  * KV_I8 keeps signed bytes and, behind the bytes of K and of V, an f16 scale for each token: a
  * token's key has one, its value another. KV_F8 keeps bytes alone.
+ *
+ * KV_I4 keeps two codes a byte, and behind them 16 scales and 16 minima. Dimensions are counted up
+ * to a multiple of KV_CODES_RUN, those beyond head_dim being 0, so that 16 bytes are two vectors of
+ * 16 codes, one in their low halves, one in their high halves:
+ *
+ *     K: [head_dim / 2][KV_TILE_TOKENS]   dimensions 2i (low) and 2i + 1 (high) of all tokens
+ *     V: [KV_TILE_TOKENS][head_dim / 2]   of a token, dimensions 32i + b (low) and 32i + 16 + b
+ *                                         (high) in byte 16i + b
  */
 #ifndef KERNELS_CPU_KV_TILES_H
 #define KERNELS_CPU_KV_TILES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "graph/kv_space.h"
 
-enum { KV_TILE_TOKENS = 16 };
+enum { KV_TILE_TOKENS = 16, KV_CODES_RUN = 32 };
 
 /* A KV space as the kernels see it. */
 struct kv_tiles {
@@ -39,22 +48,41 @@ static inline struct kv_tiles kv_tiles_of(const struct kv_space *s) {
                              .base = (uint8_t *)(uintptr_t)s->base};
 }
 
+/* Of a type whose elements are whole bytes. */
 static inline size_t kv_elem_bytes(enum kv_type type) {
     return type == KV_F16 ? 2 : type == KV_F32 ? 4 : 1;
 }
 
+/* The elements of a token's key or value. */
+static inline size_t kv_row_bytes(enum kv_type type, uint32_t head_dim) {
+    if (type == KV_I4) return (head_dim + KV_CODES_RUN - 1) / KV_CODES_RUN * KV_CODES_RUN / 2;
+    return head_dim * kv_elem_bytes(type);
+}
+
 /* What a token's key or value has beside its elements. */
-static inline size_t kv_scale_bytes(enum kv_type type) { return type == KV_I8 ? 2 : 0; }
+static inline size_t kv_scale_bytes(enum kv_type type) {
+    return type == KV_I4 ? 4 : type == KV_I8 ? 2 : 0;
+}
 
 /* K or V of one head. */
 static inline size_t kv_side_bytes(enum kv_type type, uint32_t head_dim) {
-    return KV_TILE_TOKENS * (head_dim * kv_elem_bytes(type) + kv_scale_bytes(type));
+    return KV_TILE_TOKENS * (kv_row_bytes(type, head_dim) + kv_scale_bytes(type));
 }
 
-/* Where the scales of K or V of KV_I8 begin. */
-static inline size_t kv_scales_offset(uint32_t head_dim) {
-    return (size_t)KV_TILE_TOKENS * head_dim;
+/* Where the scales of K or V begin; the minima of KV_I4 follow them. */
+static inline size_t kv_scales_offset(enum kv_type type, uint32_t head_dim) {
+    return KV_TILE_TOKENS * kv_row_bytes(type, head_dim);
 }
+enum { KV_MINIMA_OFFSET = 2 * KV_TILE_TOKENS }; /* from the scales */
+
+/* Codes of dimensions d and d + 1 (d even) of a tile's keys: 16 bytes, a token each. */
+static inline size_t kv_key_codes(uint32_t d) { return (size_t)d / 2 * KV_TILE_TOKENS; }
+
+/* In a token's values: the byte that has dimension d's code, in which half. */
+static inline size_t kv_value_codes(uint32_t d) {
+    return (size_t)d / KV_CODES_RUN * (KV_CODES_RUN / 2) + d % (KV_CODES_RUN / 2);
+}
+static inline bool kv_value_is_high(uint32_t d) { return d % KV_CODES_RUN >= KV_CODES_RUN / 2; }
 
 /* One layer of a tile. */
 static inline size_t kv_layer_bytes(const struct kv_tiles *s) {

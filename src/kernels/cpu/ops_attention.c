@@ -43,6 +43,7 @@ struct attn_rows {
     uint32_t head0;
     const uint8_t *v_rows;
     size_t v_stride;
+    float *turned; /* scratch for the queries of a batch; of KV_I4 */
 };
 
 /* Some tiles of the segment that begins with tile `base` of the sequence. */
@@ -112,9 +113,23 @@ static bool batch_next(const struct attn_rows *a, struct range heads, struct att
     return true;
 }
 
+static bool is_turned(const struct attn_rows *a) { return a->kv && a->kv->type == KV_I4; }
+
+/* The queries become those that KV_I4 wants. */
+static void turn_queries(const struct cpu_kernels *k, const struct attn_rows *a,
+                         struct attn_segment *s) {
+    for (uint32_t i = 0; i < s->query_count; i++) {
+        float *q = a->turned + (size_t)i * a->head_dim;
+        memcpy(q, s->query[i].q, a->head_dim * sizeof(*q));
+        k->kv_turn(q, a->head_dim);
+        s->query[i].q = q;
+        s->query[i].sum = sum_of_turned(q, a->head_dim);
+    }
+}
+
 /* All but the tiles, and what the queries attend to. */
-static void begin_segment(const struct attn_rows *a, const struct attn_batch *b,
-                          struct attn_segment *s) {
+static void begin_segment(const struct cpu_kernels *k, const struct attn_rows *a,
+                          const struct attn_batch *b, struct attn_segment *s) {
     s->v_stride = a->v_stride;
     s->type = a->kv ? a->kv->type : KV_F32;
     s->head_dim = a->head_dim;
@@ -123,6 +138,7 @@ static void begin_segment(const struct attn_rows *a, const struct attn_batch *b,
     s->query_count = b->end - b->first;
     for (uint32_t i = 0; i < s->query_count; i++)
         s->query[i].q = a->q[b->owner[i].row] + (size_t)b->owner[i].head * a->head_dim;
+    if (is_turned(a)) turn_queries(k, a, s);
     memset(s->next, 0, sizeof(s->next));
 }
 
@@ -209,7 +225,7 @@ static void attend_batch(const struct cpu_kernels *k, const struct attn_rows *a,
     struct attn_segment s;
     struct attn_part all[ATTN_QUERIES], part[ATTN_QUERIES];
     struct range segments = segments_of(a->first[0], a->end[0]);
-    begin_segment(a, b, &s);
+    begin_segment(k, a, b, &s);
     for (uint32_t i = 0; i < s.query_count; i++) {
         all[i].out = a->out[b->owner[i].row] + (size_t)b->owner[i].head * a->head_dim;
         part[i].out = scratch + (size_t)i * a->head_dim;
@@ -224,7 +240,10 @@ static void attend_batch(const struct cpu_kernels *k, const struct attn_rows *a,
         for (uint32_t i = 0; n != segments.first && i < s.query_count; i++)
             k->attn_merge(&all[i], &part[i], a->head_dim);
     }
-    for (uint32_t i = 0; i < s.query_count; i++) k->attn_finish(&all[i], a->head_dim);
+    for (uint32_t i = 0; i < s.query_count; i++) {
+        k->attn_finish(&all[i], a->head_dim);
+        if (is_turned(a)) k->kv_turn(all[i].out, a->head_dim);
+    }
 }
 
 static void attend_rows(const struct cpu_kernels *k, const struct attn_rows *a, struct range heads,
@@ -265,6 +284,7 @@ struct attn_op {
     struct mat q;
     uint32_t unit, units; /* heads in a unit, units in a row */
     uint32_t together;    /* rows that go together at most */
+    float *turned;        /* the thread's, for struct attn_rows */
 };
 
 /* As few rows as give whole batches, so that threads find enough to claim; but no row alone. */
@@ -309,7 +329,8 @@ static struct attn_rows gather_rows(const struct attn_op *o, const struct attn_r
         .kv = kv,
         .blocks = step_blocks(step, step->seq[rows.first], o->a->group),
         .layer = o->a->layer,
-        .v_stride = o->a->head_dim * kv_elem_bytes(kv->type),
+        .v_stride = kv_row_bytes(kv->type, o->a->head_dim),
+        .turned = o->turned,
     };
     for (uint32_t r = rows.first; r < rows.end; r++, a.count++) {
         struct range own = positions_of(o, r);
@@ -528,7 +549,7 @@ static void leave_part(const struct attn_op *o, const struct attn_rows *a,
     struct attn_part part[ATTN_QUERIES];
     uint64_t idx[ATTN_QUERIES] = {0};
     struct attn_segment s;
-    begin_segment(a, b, &s);
+    begin_segment(o->x->table->kernels, a, b, &s);
     fill_segment(a, b, segment, &s);
     fetch_next(after, 0, &s);
     for (uint32_t i = 0; i < s.query_count; i++) {
@@ -590,6 +611,7 @@ static void join_head(const struct attn_op *o, const struct attn_rows *a, uint32
         k->attn_merge(&all, &next, a->head_dim);
     }
     k->attn_finish(&all, a->head_dim);
+    if (is_turned(a)) k->kv_turn(all.out, a->head_dim);
     memcpy(a->out[0] + (size_t)head * a->head_dim, all.out, a->head_dim * sizeof(float));
 }
 
@@ -621,6 +643,7 @@ void op_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith
     o.unit = attn_unit(a->heads, a->head_dim);
     o.units = a->heads / o.unit;
     o.together = rows_together(a->heads / a->kv_heads);
+    o.turned = scratch + places.turned;
     CHECK(x->kv);
     CHECK(x->kv[a->group].head_dim == a->head_dim);
     CHECK(x->kv[a->group].heads == a->kv_heads);

@@ -100,10 +100,18 @@ void op_rope_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uin
     }
 }
 
+static const float *turned(const struct cpu_run *x, const float *head, uint32_t head_dim,
+                           float *room) {
+    memcpy(room, head, head_dim * sizeof(*room));
+    x->table->kernels->kv_turn(room, head_dim);
+    return room;
+}
+
 void op_kv_write_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     const struct op_kv_write *w = &op->kv_write;
     const struct kv_tiles *kv = &x->kv[w->group];
     struct mat k = mat_of(x, w->k), v = mat_of(x, w->v);
+    float *scratch = workspace_scratch(x->workspace, ith);
     CHECK(x->kv);
     CHECK(k.cols == kv->heads * kv->head_dim);
     struct range rows = range_share(k.row_count, ith, nth);
@@ -117,6 +125,10 @@ void op_kv_write_run(const struct cpu_run *x, const struct op *op, uint32_t ith,
             uint8_t *tile = kv_tile(kv, w->layer, at, h);
             const float *kh = mat_f32(&k, r) + (size_t)h * kv->head_dim;
             const float *vh = mat_f32(&v, r) + (size_t)h * kv->head_dim;
+            if (kv->type == KV_I4) {
+                kh = turned(x, kh, kv->head_dim, scratch);
+                vh = turned(x, vh, kv->head_dim, scratch + kv->head_dim);
+            }
             x->table->kernels->kv_store(kv->type, kh, vh, kv->head_dim, tile,
                                         tile + kv_side_bytes(kv->type, kv->head_dim),
                                         pos % KV_TILE_TOKENS);

@@ -45,6 +45,7 @@ const struct cpu_kernels cpu_kernels_portable = {
     .act = ref_act,
     .add = ref_add,
     .softcap = ref_softcap,
+    .kv_turn = ref_kv_turn,
     .kv_store = ref_kv_store,
     .attend = portable_attend,
     .attn_merge = portable_attn_merge,

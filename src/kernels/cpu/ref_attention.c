@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/fmath.h"
 #include "kernels/cpu/cpu_int.h"
+#include "kernels/cpu/kernels_ref.h"
 #include "kernels/cpu/workspace.h"
 #include "tensor/fp8.h"
 
@@ -33,32 +34,50 @@ static float load_half(const uint8_t *halves, size_t i) {
     return f16_to_f32(half);
 }
 
+static bool is_int4(const struct kv_view *s) { return s->kv && s->kv->type == KV_I4; }
+
 /* What a token's numbers are multiples of; 1 where they are kept as they are. */
 static float load_scale(const struct kv_view *s, bool value, uint32_t pos) {
-    if (!s->kv || s->kv->type != KV_I8) return 1.0f;
-    return load_half(tile_of(s, value, pos) + kv_scales_offset(s->head_dim), pos % KV_TILE_TOKENS);
+    if (!s->kv || kv_scale_bytes(s->kv->type) == 0) return 1.0f;
+    return load_half(tile_of(s, value, pos) + kv_scales_offset(s->kv->type, s->head_dim),
+                     pos % KV_TILE_TOKENS);
 }
 
-/* The key or the value of one token: number d lies `stride` numbers behind number d - 1. */
+/* What the code 0 stands for, in a cache of KV_I4. */
+static float load_min(const struct kv_view *s, bool value, uint32_t pos) {
+    size_t minima = kv_scales_offset(KV_I4, s->head_dim) + KV_MINIMA_OFFSET;
+    return load_half(tile_of(s, value, pos) + minima, pos % KV_TILE_TOKENS);
+}
+
+/* The key or the value of one token: number d lies `stride` numbers behind number d - 1; of KV_I4,
+ * as kernels/cpu/kv_tiles.h draws it. */
 struct numbers {
     const uint8_t *at;
     size_t stride;
     enum kv_type type;
+    bool is_value;
 };
 
 static struct numbers numbers_of(const struct kv_view *s, bool value, uint32_t pos) {
     if (!s->kv) {
         const float *row = mat_f32(value ? s->v : s->k, s->first_row + pos);
-        return (struct numbers){(const uint8_t *)(row + (size_t)s->head * s->head_dim), 1, KV_F32};
+        return (struct numbers){(const uint8_t *)(row + (size_t)s->head * s->head_dim), 1, KV_F32,
+                                value};
     }
     uint32_t token = pos % KV_TILE_TOKENS;
-    size_t first = value ? (size_t)token * s->head_dim : token;
-    return (struct numbers){tile_of(s, value, pos) + first * kv_elem_bytes(s->kv->type),
-                            value ? 1 : KV_TILE_TOKENS, s->kv->type};
+    size_t first =
+        value ? token * kv_row_bytes(s->kv->type, s->head_dim) : token * kv_elem_bytes(s->kv->type);
+    return (struct numbers){tile_of(s, value, pos) + first, value ? 1 : KV_TILE_TOKENS, s->kv->type,
+                            value};
 }
 
 static float load_one(const struct numbers *n, uint32_t d) {
     size_t i = d * n->stride;
+    if (n->type == KV_I4) {
+        uint8_t pair = n->at[n->is_value ? kv_value_codes(d) : kv_key_codes(d)];
+        bool is_high = n->is_value ? kv_value_is_high(d) : d % 2;
+        return (float)(is_high ? pair >> 4 : pair & 15);
+    }
     if (n->type == KV_F32) {
         float wide;
         memcpy(&wide, n->at + i * sizeof(wide), sizeof(wide));
@@ -70,6 +89,7 @@ static float load_one(const struct numbers *n, uint32_t d) {
 
 struct query {
     const float *q;
+    float sum; /* of KV_I4 */
     float scale, softcap;
     uint32_t first, end; /* attended positions */
 };
@@ -78,7 +98,10 @@ static float score(const struct kv_view *s, const struct query *q, uint32_t pos)
     const struct numbers key = numbers_of(s, false, pos);
     float acc = 0.0f;
     for (uint32_t d = 0; d < s->head_dim; d++) acc = fmaf(q->q[d], load_one(&key, d), acc);
-    acc = acc * load_scale(s, false, pos) * q->scale;
+    if (is_int4(s))
+        acc = fmaf(acc, load_scale(s, false, pos), load_min(s, false, pos) * q->sum) * q->scale;
+    else
+        acc = acc * load_scale(s, false, pos) * q->scale;
     return q->softcap > 0.0f ? q->softcap * fm_tanh(acc / q->softcap) : acc;
 }
 
@@ -96,6 +119,9 @@ static void attend_segment(const struct kv_view *s, const struct query *q, uint3
     }
     out->max = max;
     out->sum = sum_lanes(lanes);
+    float minima[ATTN_LANES] = {0};
+    for (uint32_t j = first; is_int4(s) && j < end; j++)
+        minima[j % ATTN_LANES] = fmaf(p[j - first], load_min(s, true, j), minima[j % ATTN_LANES]);
     for (uint32_t j = first; j < end; j++) p[j - first] *= load_scale(s, true, j);
     memset(out->out, 0, s->head_dim * sizeof(out->out[0]));
     for (uint32_t j = first; j < end; j++) {
@@ -103,6 +129,8 @@ static void attend_segment(const struct kv_view *s, const struct query *q, uint3
         for (uint32_t d = 0; d < s->head_dim; d++)
             out->out[d] = fmaf(p[j - first], load_one(&value, d), out->out[d]);
     }
+    float sum = sum_lanes(minima);
+    for (uint32_t d = 0; is_int4(s) && d < s->head_dim; d++) out->out[d] += sum;
 }
 
 static void join(struct attn_part *a, const struct attn_part *b, uint32_t head_dim) {
@@ -113,8 +141,16 @@ static void join(struct attn_part *a, const struct attn_part *b, uint32_t head_d
     for (uint32_t d = 0; d < head_dim; d++) a->out[d] = fmaf(b->out[d], fb, a->out[d] * fa);
 }
 
-static void attend(const struct kv_view *s, const struct query *q, float *scratch, float *out) {
+/* `scratch`: places for a part, and for a query. */
+static void attend(const struct kv_view *s, struct query *q, float *scratch, float *out) {
     struct attn_part all = {.out = out}, part = {.out = scratch};
+    if (is_int4(s)) {
+        float *turned = scratch + s->head_dim;
+        memcpy(turned, q->q, s->head_dim * sizeof(*turned));
+        ref_kv_turn(turned, s->head_dim);
+        q->q = turned;
+        q->sum = sum_of_turned(turned, s->head_dim);
+    }
     for (uint32_t first = q->first; first < q->end;) {
         uint32_t edge = (first / ATTN_SEGMENT + 1) * ATTN_SEGMENT;
         uint32_t end = edge < q->end ? edge : q->end;
@@ -123,6 +159,7 @@ static void attend(const struct kv_view *s, const struct query *q, float *scratc
         first = end;
     }
     for (uint32_t d = 0; d < s->head_dim; d++) out[d] /= all.sum;
+    if (is_int4(s)) ref_kv_turn(out, s->head_dim);
 }
 
 void ref_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {

@@ -4,6 +4,7 @@
 
 #include "base/fmath.h"
 #include "kernels/cpu/kernels_ref.h"
+#include "kernels/cpu/kv_range.h"
 #include "tensor/fp8.h"
 
 static float square_sum(const float *x, float mean, uint32_t count) {
@@ -72,15 +73,12 @@ void ref_softcap(float cap, uint32_t count, float *x) {
     for (uint32_t i = 0; i < count; i++) x[i] = cap * fm_tanh(x[i] / cap);
 }
 
-/* The least f16 not below m / 127. Positive halves are in the order of their bits. */
+/* The least f16 not below m / 127. */
 static uint16_t int8_scale(const float *x, uint32_t count) {
     float max = 0.0f;
     for (uint32_t i = 0; i < count; i++)
         if (fabsf(x[i]) > max) max = fabsf(x[i]);
-    float want = max / 127.0f;
-    if (want >= F16_MAX) return f16_from_f32(F16_MAX);
-    uint16_t half = f16_from_f32(want);
-    return f16_to_f32(half) < want ? (uint16_t)(half + 1) : half;
+    return half_not_below(max / 127.0f);
 }
 
 /* The comparisons are false for a NaN. */
@@ -95,9 +93,49 @@ static void store_int8(const float *x, uint32_t head_dim, size_t first, size_t s
                        uint32_t token, uint8_t *tile) {
     uint16_t half = int8_scale(x, head_dim);
     float scale = f16_to_f32(half);
-    memcpy(tile + kv_scales_offset(head_dim) + token * sizeof(half), &half, sizeof(half));
+    memcpy(tile + kv_scales_offset(KV_I8, head_dim) + token * sizeof(half), &half, sizeof(half));
     for (uint32_t d = 0; d < head_dim; d++)
         tile[first + d * stride] = (uint8_t)int8_of(x[d], scale);
+}
+
+/* The comparisons are false for a NaN. */
+static uint8_t int4_of(float x, float min, float scale) {
+    float y = scale > 0.0f ? (x - min) / scale : 0.0f;
+    if (y > 15.0f) return 15;
+    return y > 0.0f ? (uint8_t)rintf(y) : 0;
+}
+
+/* The low code of a byte is written before its high one. */
+static void store_int4(const float *x, uint32_t head_dim, uint32_t token, bool is_value,
+                       uint8_t *tile) {
+    float lo = INFINITY, hi = -INFINITY;
+    size_t row = kv_row_bytes(KV_I4, head_dim), scales = kv_scales_offset(KV_I4, head_dim);
+    for (uint32_t d = 0; d < head_dim; d++) {
+        if (x[d] < lo) lo = x[d];
+        if (x[d] > hi) hi = x[d];
+    }
+    struct int4_range r = int4_range(lo, hi);
+    memcpy(tile + scales + token * sizeof(r.scale), &r.scale, sizeof(r.scale));
+    memcpy(tile + scales + KV_MINIMA_OFFSET + token * sizeof(r.min), &r.min, sizeof(r.min));
+    for (uint32_t d = 0; d < 2 * row; d++) {
+        uint8_t code = d < head_dim ? int4_of(x[d], f16_to_f32(r.min), f16_to_f32(r.scale)) : 0;
+        bool is_high = is_value ? kv_value_is_high(d) : d % 2;
+        uint8_t *at = tile + (is_value ? token * row + kv_value_codes(d) : kv_key_codes(d) + token);
+        *at = is_high ? (uint8_t)(*at | code << 4) : code;
+    }
+}
+
+void ref_kv_turn(float *x, uint32_t head_dim) {
+    uint32_t n = head_dim & (0 - head_dim);
+    float factor = 1.0f / sqrtf((float)n);
+    for (uint32_t h = 1; h < n; h *= 2)
+        for (uint32_t i = 0; i < head_dim; i++) {
+            if (i & h) continue;
+            float a = x[i], b = x[i + h];
+            x[i] = a + b;
+            x[i + h] = a - b;
+        }
+    for (uint32_t i = 0; i < head_dim; i++) x[i] *= factor;
 }
 
 static void store_one(enum kv_type type, float value, size_t index, uint8_t *tile) {
@@ -118,6 +156,11 @@ void ref_kv_store(enum kv_type type, const float *k, const float *v, uint32_t he
         store_int8(v, head_dim, (size_t)token * head_dim, 1, token, v_tile);
         return;
     }
+    if (type == KV_I4) {
+        store_int4(k, head_dim, token, false, k_tile);
+        store_int4(v, head_dim, token, true, v_tile);
+        return;
+    }
     for (uint32_t d = 0; d < head_dim; d++) {
         store_one(type, k[d], (size_t)d * KV_TILE_TOKENS + token, k_tile);
         store_one(type, v[d], (size_t)token * head_dim + d, v_tile);
@@ -132,5 +175,6 @@ const struct cpu_kernels cpu_kernels_ref = {
     .act = ref_act,
     .add = ref_add,
     .softcap = ref_softcap,
+    .kv_turn = ref_kv_turn,
     .kv_store = ref_kv_store,
 };

@@ -249,6 +249,9 @@ void avx2_kv_store(enum kv_type type, const float *k, const float *v, uint32_t h
                    uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
     if (type == KV_I8) {
         store_token_int8(k, v, head_dim, k_tile, v_tile, token);
+    } else if (type == KV_I4) {
+        store_int4(k, head_dim, token, false, k_tile);
+        store_int4(v, head_dim, token, true, v_tile);
     } else if (type == KV_F8) {
         ref_kv_store(type, k, v, head_dim, k_tile, v_tile, token);
     } else if (type == KV_F32) {
@@ -265,6 +268,7 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .act = avx2_act,
     .add = avx2_add,
     .softcap = avx2_softcap,
+    .kv_turn = ref_kv_turn,
     .kv_store = avx2_kv_store,
     .attend = avx2_attend,
     .attn_merge = avx2_attn_merge,

@@ -293,9 +293,12 @@ static uint16_t f16_above(float x) {
 
 void avx512_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                      uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
-    if (type != KV_I8) {
+    if (type == KV_I4) {
+        store_int4(k, head_dim, token, false, k_tile);
+        store_int4(v, head_dim, token, true, v_tile);
+    } else if (type == KV_I8) {
+        store_token_int8(k, v, head_dim, k_tile, v_tile, token);
+    } else {
         avx2_kv_store(type, k, v, head_dim, k_tile, v_tile, token);
-        return;
     }
-    store_token_int8(k, v, head_dim, k_tile, v_tile, token);
 }

@@ -90,6 +90,9 @@ static void neon_kv_store(enum kv_type type, const float *k, const float *v, uin
                           uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
     if (type == KV_I8) {
         store_token_int8(k, v, head_dim, k_tile, v_tile, token);
+    } else if (type == KV_I4) {
+        store_int4(k, head_dim, token, false, k_tile);
+        store_int4(v, head_dim, token, true, v_tile);
     } else if (type == KV_F16) {
         store_f16(k, v, head_dim, (uint16_t *)(void *)k_tile, (uint16_t *)(void *)v_tile, token);
     } else {
@@ -99,8 +102,8 @@ static void neon_kv_store(enum kv_type type, const float *k, const float *v, uin
 
 #define ARM_KERNELS                                                                                \
     .norm = portable_norm, .quantise = neon_quantise, .rope = neon_rope, .act = neon_act,          \
-    .add = ref_add, .softcap = neon_softcap, .kv_store = neon_kv_store, .attend = neon_attend,     \
-    .attn_merge = portable_attn_merge, .attn_finish = portable_attn_finish
+    .add = ref_add, .softcap = neon_softcap, .kv_turn = ref_kv_turn, .kv_store = neon_kv_store,    \
+    .attend = neon_attend, .attn_merge = portable_attn_merge, .attn_finish = portable_attn_finish
 
 const struct cpu_kernels cpu_kernels_neon = {ARM_KERNELS, .panel = neon_panels};
 const struct cpu_kernels cpu_kernels_dotprod = {ARM_KERNELS, .panel = dotprod_panels};

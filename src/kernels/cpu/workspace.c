@@ -47,7 +47,8 @@ uint32_t attn_unit(uint32_t heads, uint32_t head_dim) {
 struct attn_scratch attn_scratch(uint32_t heads, uint32_t head_dim, uint32_t tile_rows) {
     struct attn_scratch s = {.row = 0};
     s.part = round_floats((size_t)ATTN_ROWS * heads * head_dim);
-    s.tiles = s.part + round_floats((size_t)ATTN_QUERIES * head_dim);
+    s.turned = s.part + round_floats((size_t)ATTN_QUERIES * head_dim);
+    s.tiles = s.turned + round_floats((size_t)ATTN_QUERIES * head_dim);
     size_t tiles = (tile_rows + KV_TILE_TOKENS - 1) / KV_TILE_TOKENS;
     s.total = s.tiles + tiles * KV_TILE_TOKENS * head_dim * attn_unit(heads, head_dim);
     return s;
@@ -60,6 +61,8 @@ static size_t scratch_of(const struct op *op, const struct cpu_kernels *k, uint3
         return op->embed.dst.cols;
     case OP_NORM:
         return op->norm.src.cols;
+    case OP_KV_WRITE:
+        return (size_t)op->kv_write.k.cols + op->kv_write.v.cols;
     case OP_ACT:
         return (size_t)op->act.gate.cols * op->act.segments;
     case OP_ATTENTION:

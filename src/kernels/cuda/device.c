@@ -111,7 +111,7 @@ static size_t device_kv_block_bytes(void *self, const struct kv_shape *shape) {
     (void)self;
     uint32_t tokens = shape->block_tokens;
     if (tokens == 0 || tokens % CUDA_TILE_TOKENS != 0) return 0;
-    if (shape->head_dim % CUDA_K_RUN != 0) return 0;
+    if (shape->head_dim % CUDA_K_RUN != 0 || shape->type == KV_I4) return 0;
     return cuda_kv_tile_bytes(shape->type, shape->layers, shape->heads, shape->head_dim) *
            (tokens / CUDA_TILE_TOKENS);
 }

@@ -63,6 +63,8 @@ static void test_values_reach_their_fields(void **state) {
     assert_int_equal(k.kv_type, 2);
     assert_int_equal(knobs_set_pair(&k, STR("kv_type=fp8"), &err), ST_OK);
     assert_int_equal(k.kv_type, 3);
+    assert_int_equal(knobs_set_pair(&k, STR("kv_type=int4"), &err), ST_OK);
+    assert_int_equal(k.kv_type, 4);
     assert_int_equal(k.preempt, PREEMPT_SWAP);
     for (uint32_t i = 0; i < knobs_count(); i++) {
         struct knob_row row;
@@ -87,7 +89,7 @@ static void test_what_cannot_be_set_is_refused_with_a_reason(void **state) {
     refused("step_target_ms", "soon", "not a number");
     refused("step_target_ms", "-1", "0 to 60000");
     refused("preempt", "both", "swap|recompute|auto");
-    refused("kv_type", "4", "f16|f32|int8|fp8");
+    refused("kv_type", "5", "f16|f32|int8|fp8|int4");
     refused("prefix_cache", "maybe", "off|on");
     struct knobs k = knobs_default();
     struct err err = {0};

@@ -16,7 +16,7 @@
 
 enum { SPACE_BYTES_MAX = 1 << 18, BLOCKS = 2, UNMARKED = 0xFF };
 
-static const enum kv_type types[] = {KV_F16, KV_F32, KV_I8, KV_F8};
+static const enum kv_type types[] = {KV_F16, KV_F32, KV_I8, KV_F8, KV_I4};
 static _Alignas(64) uint8_t space_bytes[SPACE_BYTES_MAX];
 
 /* A block's number goes into every byte of K or V of a tile, which nobody has marked before. */
@@ -53,12 +53,12 @@ static void test_tiles_fill_the_space_block_by_block(void **state) {
     (void)state;
     struct device dev;
     assert_int_equal(cpu_device_open("ref", 1, &dev, NULL), ST_OK);
-    for (uint32_t i = 0; i < 4 * 3 * 3 * 3 * 3; i++) {
-        struct kv_space s = {.shape = {.type = types[i % 4],
-                                       .layers = 1 + i / 4 % 3,
-                                       .heads = 1 + i / 12 % 3,
-                                       .head_dim = 4 + 8 * (i / 36 % 3),
-                                       .block_tokens = KV_TILE_TOKENS * (1 + i / 108)},
+    for (uint32_t i = 0; i < KV_TYPE_COUNT * 3 * 3 * 3 * 3; i++) {
+        struct kv_space s = {.shape = {.type = types[i % KV_TYPE_COUNT],
+                                       .layers = 1 + i / 5 % 3,
+                                       .heads = 1 + i / 15 % 3,
+                                       .head_dim = 4 + 8 * (i / 45 % 3),
+                                       .block_tokens = KV_TILE_TOKENS * (1 + i / 135)},
                              .block_count = BLOCKS,
                              .base = (device_addr)(uintptr_t)space_bytes};
         s.block_bytes = dev.kv_block_bytes(dev.self, &s.shape);
@@ -69,11 +69,14 @@ static void test_tiles_fill_the_space_block_by_block(void **state) {
 
 static void test_scales_stand_behind_the_bytes_of_their_tile(void **state) {
     (void)state;
-    assert_int_equal(kv_scales_offset(20) + KV_TILE_TOKENS * sizeof(uint16_t),
+    assert_int_equal(kv_scales_offset(KV_I8, 20) + KV_TILE_TOKENS * sizeof(uint16_t),
                      kv_side_bytes(KV_I8, 20));
     assert_int_equal(kv_side_bytes(KV_F16, 20), KV_TILE_TOKENS * 20 * 2);
     assert_int_equal(kv_side_bytes(KV_F32, 20), KV_TILE_TOKENS * 20 * 4);
     assert_int_equal(kv_side_bytes(KV_F8, 20), KV_TILE_TOKENS * 20);
+    assert_int_equal(kv_side_bytes(KV_I4, 20), KV_TILE_TOKENS * (16 + 4)); /* as 32 dimensions */
+    assert_true((double)kv_side_bytes(KV_I4, 64) <= 0.29 * (double)kv_side_bytes(KV_F16, 64));
+    assert_true((double)kv_side_bytes(KV_I4, 128) <= 0.27 * (double)kv_side_bytes(KV_F16, 128));
 }
 
 /* A block that is not whole tiles has no bytes: the device has no such format. */
