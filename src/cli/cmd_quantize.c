@@ -1,4 +1,5 @@
 /* cli/cmd_quantize.c - `jitney quantize`: write a model with fewer bits. */
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,9 +8,9 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/file_out.h"
-#include "base/pool.h"
 #include "base/size_text.h"
 #include "cli/cli.h"
+#include "cli/compare_run.h"
 #include "cli/generated.h"
 #include "cli/model_args.h"
 #include "cli/progress_bar.h"
@@ -28,14 +29,16 @@ static const struct flag flags[] = {
      .kind = FLAG_BOOL,
      .help = "Also convert tensors that are quantised already. The new loss comes on top of the "
              "one that they have."},
-    {.name = "threads",
-     .letter = 't',
-     .kind = FLAG_INT,
-     .value = "N",
-     .min = 1,
-     .max = POOL_THREADS_MAX,
-     .help = "Number of threads. If not given: one for each processor that the process may use. "
-             "The file is the same with any number."},
+    {.name = "report",
+     .kind = FLAG_BOOL,
+     .help = "Compare the new model with the old one on the text of --file, as \"jitney compare\" "
+             "does, and print the result. Both are in memory then."},
+    {.name = "max-kl",
+     .kind = FLAG_REAL,
+     .value = "X",
+     .min = 0,
+     .max = 1000,
+     .help = "Report, and keep nothing if the mean KL is more than X: exit code 1."},
     {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object."},
     {0},
 };
@@ -51,6 +54,8 @@ struct quantize {
     struct file_out file;
     struct progress_bar bar;
     double seconds;
+    bool has_report;
+    struct comparison report;
 };
 
 static enum exit_code read_args(struct quantize *q, struct err *err) {
@@ -60,6 +65,11 @@ static enum exit_code read_args(struct quantize *q, struct err *err) {
     if (!type)
         return usage_set(err, "quantize: no type; give --type TYPE with one of %s",
                          quant_known_types());
+    q->has_report = args_on(q->args, "report") || args_given(q->args, "max-kl");
+    if (q->has_report && !args_text(q->args, "file"))
+        return usage_set(err, "quantize: --report and --max-kl need a text; give -f FILE");
+    if (!q->has_report && args_text(q->args, "file"))
+        return usage_set(err, "quantize: -f is for --report and --max-kl; give one of them");
     q->out = args_operand(q->args, 0);
     if (!dtype_find(str_of(type), &q->type) || !quant_has_encoder(q->type))
         return usage_set(err, "quantize: unknown type \"%s\"; known: %s", type,
@@ -164,9 +174,33 @@ static enum status write_model(struct quantize *q, struct err *err) {
     progress_bar_begin(&q->bar, "quantising", c.elems * sizeof(float), 0);
     enum status st = convert_write(q->convert, &run, err);
     progress_bar_end(&q->bar);
-    if (st == ST_OK) st = file_out_publish(&q->file, err);
     q->seconds = (double)(clock_now(&clock_real) - began_us) / 1e6;
     return st;
+}
+
+/* The old model beside the new one, whose file has no name yet. */
+static enum status compare_both(struct quantize *q, struct err *err) {
+    struct comparison *c = &q->report;
+    if (!q->has_report) return ST_OK;
+    snprintf(c->a.path, sizeof(c->a.path), "%s", q->in);
+    snprintf(c->a.shown, sizeof(c->a.shown), "%s", q->in);
+    file_out_readable(&q->file, c->b.path);
+    snprintf(c->b.shown, sizeof(c->b.shown), "%s", q->out);
+    return compare_models(q->args, c, err);
+}
+
+/* EXIT_REJECTED: the model is worse than --max-kl allows. */
+static enum exit_code publish(struct quantize *q, struct err *err) {
+    double most = args_given(q->args, "max-kl") ? args_real(q->args, "max-kl") : HUGE_VAL;
+    if (q->has_report && !(q->report.apart.kl_mean <= most)) {
+        err_set(
+            err, ST_OK,
+            "%s: the mean KL is %.6g, more than --max-kl %g; nothing was kept. A type with more "
+            "bits loses less",
+            q->out, q->report.apart.kl_mean, most);
+        return EXIT_REJECTED;
+    }
+    return exit_of(file_out_publish(&q->file, err));
 }
 
 static void put_json(const struct quantize *q, const struct counts *c, struct buf *out) {
@@ -181,7 +215,9 @@ static void put_json(const struct quantize *q, const struct counts *c, struct bu
     put_json_number(out, 8.0 * (double)c->bytes_out / (double)c->elems);
     buf_put_text(out, ",\"seconds\":");
     put_json_number(out, q->seconds);
-    buf_put_text(out, "}\n");
+    if (q->has_report) buf_put_text(out, ",\"report\":{");
+    if (q->has_report) comparison_put_json(&q->report, out);
+    buf_put_text(out, q->has_report ? "}}\n" : "}\n");
 }
 
 static void put_text(const struct quantize *q, const struct counts *c, struct buf *out) {
@@ -194,6 +230,7 @@ static void put_text(const struct quantize *q, const struct counts *c, struct bu
                convert_count(q->convert));
     buf_printf(out, "%.1f s, %s of float32 a second\n", q->seconds,
                size_text((uint64_t)per_s, rate));
+    if (q->has_report) comparison_put_table(&q->report, out);
 }
 
 static enum status print_summary(const struct quantize *q, struct err *err) {
@@ -224,11 +261,13 @@ static enum exit_code run(const struct args *args, struct err *err) {
     enum status st = open_both(&q, err);
     if (st == ST_OK) note_fallbacks(&q);
     if (st == ST_OK) st = write_model(&q, err);
-    if (st == ST_OK) st = print_summary(&q, err);
+    if (st == ST_OK) st = compare_both(&q, err);
+    code = st == ST_OK ? publish(&q, err) : exit_of(st);
+    if (code == EXIT_FINE) code = exit_of(print_summary(&q, err));
     file_out_close(&q.file);
     convert_destroy(q.convert);
     model_file_close(q.f);
-    return exit_of(st);
+    return code;
 }
 
 extern const struct command cmd_quantize;
@@ -241,9 +280,9 @@ const struct command cmd_quantize = {
         "and other vectors stay as they are. The output matrix takes Q6_K or Q8_0, and a matrix "
         "whose rows do not divide into the blocks of the type takes a related type, as in "
         "llama.cpp; the second is told on standard error. OUT must not exist; it appears when it "
-        "is "
-        "whole, so a run that is stopped leaves nothing. Memory does not grow with the model.",
-    .groups = {flags},
+        "is whole, so a run that is stopped leaves nothing. Memory does not grow with the model, "
+        "unless a report is wanted.",
+    .groups = {flags, flags_compare, flags_chunk, flags_engine},
     .takes_model = true,
     .operands_max = 1,
     .run = run,

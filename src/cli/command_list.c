@@ -7,6 +7,7 @@ extern const struct command cmd_generate;
 extern const struct command cmd_batch;
 extern const struct command cmd_embed;
 extern const struct command cmd_perplexity;
+extern const struct command cmd_compare;
 extern const struct command cmd_quantize;
 extern const struct command cmd_profile;
 extern const struct command cmd_replay;
@@ -24,8 +25,8 @@ extern const struct command cmd_health;
 extern const struct command cmd_completion;
 
 const struct command *const commands[] = {
-    &cmd_serve,    &cmd_chat,       &cmd_generate,   &cmd_batch,   &cmd_embed, &cmd_perplexity,
-    &cmd_quantize, &cmd_profile,    &cmd_replay,     &cmd_bench,   &cmd_knobs, &cmd_inspect,
-    &cmd_tokenize, &cmd_detokenize, &cmd_template,   &cmd_grammar, &cmd_pull,  &cmd_list,
-    &cmd_rm,       &cmd_health,     &cmd_completion, NULL,
+    &cmd_serve,   &cmd_chat,     &cmd_generate,   &cmd_batch,      &cmd_embed,   &cmd_perplexity,
+    &cmd_compare, &cmd_quantize, &cmd_profile,    &cmd_replay,     &cmd_bench,   &cmd_knobs,
+    &cmd_inspect, &cmd_tokenize, &cmd_detokenize, &cmd_template,   &cmd_grammar, &cmd_pull,
+    &cmd_list,    &cmd_rm,       &cmd_health,     &cmd_completion, NULL,
 };

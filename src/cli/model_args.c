@@ -134,10 +134,14 @@ static void find_cache(struct model_cache *cache) {
     if (model_cache_init(cache, &env, &ignored) != ST_OK) cache->root[0] = 0;
 }
 
-enum status model_args_path(const struct args *a, char path[MODEL_PATH_BYTES], struct err *err) {
+enum status model_args_resolve(const char *name, char path[MODEL_PATH_BYTES], struct err *err) {
     struct model_cache cache;
     find_cache(&cache);
-    return model_cache_resolve(&cache, args_model(a), path, err);
+    return model_cache_resolve(&cache, name, path, err);
+}
+
+enum status model_args_path(const struct args *a, char path[MODEL_PATH_BYTES], struct err *err) {
+    return model_args_resolve(args_model(a), path, err);
 }
 
 enum status text_model_open(const struct args *a, struct text_model *out, struct err *err) {
@@ -179,14 +183,20 @@ struct loading {
     struct progress_bar bar;
 };
 
-static enum status begin_loading(struct loading *l, const struct args *a, struct err *err) {
+static void begin_loading_at(struct loading *l, const struct args *a, const char *path) {
     struct env_settings env;
-    TRY(model_args_path(a, l->path, err));
+    snprintf(l->path, sizeof(l->path), "%s", path);
     l->weights = (struct weight_cache_options){.dir = images_of(a, l->images),
                                                .verify = args_on(a, "verify")};
     env_read(&env);
     progress_bar_init(&l->bar, &env, PROGRESS_BAR_SILENT);
     progress_bar_begin_share(&l->bar, "loading");
+}
+
+static enum status begin_loading(struct loading *l, const struct args *a, struct err *err) {
+    char path[MODEL_PATH_BYTES];
+    TRY(model_args_path(a, path, err));
+    begin_loading_at(l, a, path);
     return ST_OK;
 }
 
@@ -210,12 +220,10 @@ static struct knobs knobs_of(const struct args *a) {
     return k;
 }
 
-enum status model_args_service(const struct args *a, uint32_t ctx_tokens, bool taps_logits,
-                               const struct speculate_option *speculate, struct service *out,
-                               struct err *err) {
-    struct loading l;
-    TRY(begin_loading(&l, a, err));
-    const struct service_options options = {
+/* What both ways to open a service have in common. */
+static struct service_options service_options_of(const struct args *a, struct loading *l,
+                                                 uint32_t ctx_tokens, bool taps_logits) {
+    return (struct service_options){
         .knobs = knobs_of(a),
         .ctx_tokens = ctx_tokens,
         .is_single = true,
@@ -223,11 +231,28 @@ enum status model_args_service(const struct args *a, uint32_t ctx_tokens, bool t
         .device = args_text(a, "device"),
         .isa = args_text(a, "isa"),
         .fp8_weights = strcmp(args_text(a, "weights"), "fp8") == 0,
-        .weights = l.weights,
-        .speculate = speculate ? *speculate : speculate_option_default(),
+        .weights = l->weights,
+        .speculate = speculate_option_default(),
         .on_progress = progress_bar_on_load,
-        .progress_ctx = &l.bar,
+        .progress_ctx = &l->bar,
     };
+}
+
+enum status model_args_service(const struct args *a, uint32_t ctx_tokens, bool taps_logits,
+                               const struct speculate_option *speculate, struct service *out,
+                               struct err *err) {
+    struct loading l;
+    TRY(begin_loading(&l, a, err));
+    struct service_options options = service_options_of(a, &l, ctx_tokens, taps_logits);
+    if (speculate) options.speculate = *speculate;
+    return end_loading(&l, service_open(out, l.path, &options, err), &out->loaded);
+}
+
+enum status model_args_service_at(const struct args *a, const char *path, uint32_t ctx_tokens,
+                                  bool taps_logits, struct service *out, struct err *err) {
+    struct loading l;
+    begin_loading_at(&l, a, path);
+    const struct service_options options = service_options_of(a, &l, ctx_tokens, taps_logits);
     return end_loading(&l, service_open(out, l.path, &options, err), &out->loaded);
 }
 

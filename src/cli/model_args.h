@@ -28,6 +28,8 @@ extern const struct flag flags_sampling[]; /* --temp --seed --top-k ... --logit-
 
 /* The path of the model. ST_MISSING: `err` says how to fetch it. */
 enum status model_args_path(const struct args *a, char path[MODEL_PATH_BYTES], struct err *err);
+/* The same for any name of a model. */
+enum status model_args_resolve(const char *name, char path[MODEL_PATH_BYTES], struct err *err);
 
 /* A model without its weights. */
 struct text_model {
@@ -43,6 +45,10 @@ void text_model_close(struct text_model *m); /* a zeroed one is fine */
 enum status model_args_service(const struct args *a, uint32_t ctx_tokens, bool taps_logits,
                                const struct speculate_option *speculate, struct service *out,
                                struct err *err);
+
+/* The same for the model at `path`, without drafts. */
+enum status model_args_service_at(const struct args *a, const char *path, uint32_t ctx_tokens,
+                                  bool taps_logits, struct service *out, struct err *err);
 
 /* The model alone, without an engine. tokens_only: it may come without a tokenizer. Close it with
  * loaded_model_close. */

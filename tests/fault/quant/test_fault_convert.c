@@ -13,6 +13,7 @@
 #include "fault/fail_alloc.h"
 #include "format/model_file.h"
 #include "quant/convert.h"
+#include "quant/divergence.h"
 #include "unit/format/make_files.h"
 
 enum { ALLOCATIONS_MAX = 10000, WIDTH = 256, ROWS = 4 };
@@ -72,8 +73,27 @@ static void test_writing_a_model_survives_any_failed_allocation(void **state) {
     remove_folder(folder);
 }
 
+static void test_a_position_without_memory_is_not_counted(void **state) {
+    (void)state;
+    enum { POSITIONS = 1000 }; /* more than the first block of memory holds */
+    const float a[2] = {0, 1};
+    size_t failed = 0;
+    for (long n = 0; n < 4; n++) {
+        struct divergence d;
+        size_t done = 0;
+        divergence_init(&d);
+        fail_alloc_at(n);
+        while (done < POSITIONS && divergence_add(&d, a, a, 2, 0) == ST_OK) done++;
+        failed += fail_alloc_stop();
+        assert_int_equal(d.count, done);
+        divergence_deinit(&d);
+    }
+    assert_int_equal(failed, 3);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_position_without_memory_is_not_counted),
         cmocka_unit_test(test_writing_a_model_survives_any_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

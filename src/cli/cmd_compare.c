@@ -1,0 +1,67 @@
+/* cli/cmd_compare.c - `jitney compare`: what a smaller model has lost. */
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "cli/cli.h"
+#include "cli/compare_run.h"
+#include "cli/model_args.h"
+
+static const struct flag flags[] = {
+    {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object."},
+    {0},
+};
+
+static enum status find_model(const char *name, struct compared *out, struct err *err) {
+    char path[MODEL_PATH_BYTES];
+    TRY(model_args_resolve(name, path, err));
+    snprintf(out->path, sizeof(out->path), "%s", path);
+    snprintf(out->shown, sizeof(out->shown), "%s", name);
+    return ST_OK;
+}
+
+static enum status print_comparison(const struct comparison *c, bool json, struct err *err) {
+    struct buf out;
+    buf_init(&out, 1 << 16);
+    if (json) buf_put_char(&out, '{');
+    if (json)
+        comparison_put_json(c, &out);
+    else
+        comparison_put_table(c, &out);
+    if (json) buf_put_text(&out, "}\n");
+    enum status st = buf_status(&out);
+    if (st == ST_OK)
+        st = out_write(buf_str(&out), err);
+    else
+        err_set(err, st, "out of memory for the result");
+    buf_deinit(&out);
+    return st;
+}
+
+static enum exit_code run(const struct args *args, struct err *err) {
+    struct comparison c = {0};
+    if (args_operands(args) < 1)
+        return usage_set(err, "compare: one model; usage: jitney compare A B -f FILE");
+    if (!args_text(args, "file")) return usage_set(err, "compare: no text; give -f FILE");
+    enum status st = find_model(args_model(args), &c.a, err);
+    if (st == ST_OK) st = find_model(args_operand(args, 0), &c.b, err);
+    if (st == ST_OK) st = compare_models(args, &c, err);
+    if (st == ST_OK) st = print_comparison(&c, args_on(args, "json"), err);
+    return exit_of(st);
+}
+
+extern const struct command cmd_compare;
+const struct command cmd_compare = {
+    .name = "compare",
+    .summary = "Measure what a model has lost beside another",
+    .operands = "B -f FILE",
+    .about =
+        "Lets both models, the first (A) and B, predict a text, and prints how far their "
+        "predictions are apart: the Kullback-Leibler divergence of B from A in nats (mean, and the "
+        "value that 99 % of the positions do not exceed), how often the most likely token is the "
+        "same, both perplexities, sizes and speeds. A is the model before, B the one after. Both "
+        "must have the same vocabulary, and both are in memory at once.",
+    .groups = {flags, flags_compare, flags_chunk, flags_engine},
+    .takes_model = true,
+    .operands_max = 1,
+    .run = run,
+};

@@ -1,0 +1,48 @@
+/* cli/compare_run.h - two models on the same text: `jitney compare`, `jitney quantize --report`.
+ *
+ * The text is cut into windows as `jitney perplexity` does. Both models compute each window; the
+ * positions of its second half are compared (quant/divergence.h). Then both continue some of the
+ * windows, always with the most likely token, and the tokens that they have in common are counted.
+ *
+ * Lifetime: all of it is in use during compare_models only. Thread: the main thread. Memory: both
+ * models, and the logits of half a window.
+ */
+#ifndef CLI_COMPARE_RUN_H
+#define CLI_COMPARE_RUN_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "cli/cli.h"
+#include "quant/divergence.h"
+
+struct buf;
+
+extern const struct flag flags_compare[]; /* --file --ctx --chunks --greedy */
+
+/* One of the two models. */
+struct compared {
+    char path[4096];
+    char shown[4096]; /* what it is called in messages and tables */
+    uint64_t bytes;   /* of its files */
+    double bits_per_weight;
+    double decode_rate; /* tokens a second while generating; 0: --greedy 0 */
+};
+
+struct comparison {
+    struct compared a, b;
+    struct divergence_result apart;
+    uint32_t windows, window_tokens;
+    uint32_t greedy_tokens; /* generated from each start; 0: none */
+    double greedy_agree;    /* share of them before the first that differs */
+};
+
+/* The paths and names are set. The flags are flags_compare, flags_chunk and flags_engine. ST_BAD:
+ * the text is too short, or the vocabularies differ (`err` names the first token that does). */
+enum status compare_models(const struct args *args, struct comparison *c, struct err *err);
+
+/* The members of the JSON object, without braces; a table for people. */
+void comparison_put_json(const struct comparison *c, struct buf *out);
+void comparison_put_table(const struct comparison *c, struct buf *out);
+
+#endif
