@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Writes tests/golden/dtype: blocks of every number format and what the gguf package makes of them.
 
+The formats that are not GGUF's are read here, by the words of src/tensor/dtype.h.
+
 usage: make_dtype_goldens.py [FOLDER]          needs the packages gguf and numpy
 
 One file a format, NAME.bin, little-endian: u32 block count, the blocks, then float32 bits of
@@ -23,6 +25,11 @@ HALVES = {
     "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
     "IQ4_NL": [0], "IQ4_XS": [0],
 }
+TABLES = {
+    "NF4": [-112, -78, -59, -44, -32, -21, -10, 0, 9, 18, 28, 38, 49, 63, 81, 112],
+    "FP4": [0, 1, 80, 120, 40, 60, 20, 30, 0, -1, -80, -120, -40, -60, -20, -30],
+}
+OWN = ["INT4", "INT8", "INT8_Z", "NF4", "FP4"]
 PLAIN = {"F32": 4, "F16": 2, "BF16": 2}
 PLAIN_ELEMS = 512
 
@@ -42,6 +49,33 @@ def quantised_blocks(name, rng):
     return blocks
 
 
+def own_blocks(name, rng):
+    """Blocks of jitney's own formats, and their values in float32."""
+    wide = name in ("INT8", "NF4", "FP4")
+    head = np.dtype([("scale", "<f4" if wide else "<f2")]
+                    + {"INT4": [("zero", "i1")], "INT8_Z": [("zero", "<i2")]}.get(name, []))
+    values = 32 if name.startswith("INT8") else 16
+    count = len(EDGES) + 8
+    blocks = np.zeros(count, np.dtype([("head", head), ("q", "u1", values)]))
+    scales = rng.normal(0, 0.02, count).astype(np.float16)
+    scales[:len(EDGES)] = np.array(EDGES, np.uint16).view(np.float16)
+    blocks["head"]["scale"] = scales
+    if "zero" in head.names:
+        low, high = (-255, 256) if name == "INT8_Z" else (0, 17)
+        blocks["head"]["zero"] = rng.integers(low, high, count)
+    blocks["q"] = rng.integers(0, 256, (count, values))
+    q = blocks["q"].view(np.int8)
+    if values == 16:
+        codes = np.concatenate([blocks["q"] & 15, blocks["q"] >> 4], axis=1)
+        q = np.array(TABLES.get(name, range(16)))[codes]
+    scale = blocks["head"]["scale"].astype(np.float32)[:, None]
+    with np.errstate(invalid="ignore", over="ignore"):
+        result = scale * q.astype(np.float32)
+        if "zero" in head.names:
+            result += -(scale * blocks["head"]["zero"].astype(np.float32)[:, None])
+    return blocks, result.astype("<f4")
+
+
 def plain_blocks(name, rng):
     """Random bits, which include NaN and infinity, behind the edges."""
     bytes_each = PLAIN[name]
@@ -51,18 +85,26 @@ def plain_blocks(name, rng):
     return elems
 
 
+def package_values(name, blocks):
+    """What the gguf package makes of blocks."""
+    source = blocks
+    if name in ("F32", "F16"):  # the package takes these as arrays of their own type
+        source = blocks.view(np.float32 if name == "F32" else np.float16)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return gguf.quants.dequantize(source, gguf.GGMLQuantizationType[name])
+
+
 def main():
     """Write one file for each format."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "tests/golden/dtype")
     folder.mkdir(parents=True, exist_ok=True)
-    for number, name in enumerate([*PLAIN, *HALVES]):
+    for number, name in enumerate([*PLAIN, *HALVES, *OWN]):
         rng = np.random.default_rng(1000 + number)
-        blocks = (plain_blocks if name in PLAIN else quantised_blocks)(name, rng)
-        source = blocks
-        if name in ("F32", "F16"):  # the package takes these as arrays of their own type
-            source = blocks.view(np.float32 if name == "F32" else np.float16)
-        with np.errstate(invalid="ignore", over="ignore"):
-            values = gguf.quants.dequantize(source, gguf.GGMLQuantizationType[name])
+        if name in OWN:
+            blocks, values = own_blocks(name, rng)
+        else:
+            blocks = (plain_blocks if name in PLAIN else quantised_blocks)(name, rng)
+            values = package_values(name, blocks)
         data = struct.pack("<I", len(blocks)) + blocks.tobytes()
         data += values.astype("<f4").tobytes()
         (folder / f"{name}.bin").write_bytes(data)

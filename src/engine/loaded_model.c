@@ -44,8 +44,13 @@ static enum status count_weight(void *ctx, struct weight *w, struct err *err) {
 
 /* Release each weight at once: at most one weight is in memory twice. */
 static void release_weight(const struct model_file *file, const struct weight *w) {
-    for (uint32_t e = 0; e < w->experts; e++)
-        model_file_release(file, weight_data(w, e), w->bytes / w->experts);
+    for (uint32_t e = 0; e < w->experts; e++) {
+        const struct row_source *source = w->source ? weight_source(w, e) : NULL;
+        if (!source) model_file_release(file, weight_data(w, e), w->bytes / w->experts);
+        for (int i = 0; source && i < ROW_PARTS_MAX; i++)
+            if (source->parts[i].bytes)
+                model_file_release(file, source->parts[i].ptr, source->parts[i].bytes);
+    }
 }
 
 static enum status prepare_weight(void *ctx, struct weight *w, struct err *err) {

@@ -46,6 +46,16 @@ struct format {
 /* NULL-terminated; format_list.c holds it. */
 extern const struct format *const formats[];
 
+/* A tensor of integers, as quantised folders have them. No model reads one by itself. */
+struct raw_tensor {
+    struct str name;
+    const char *format; /* "I32" */
+    uint32_t dim_count;
+    uint64_t dims[TENSOR_DIMS_MAX]; /* unused ones are 1 */
+    const uint8_t *data;            /* borrowed from the map; any alignment */
+    size_t bytes;
+};
+
 struct beside; /* a document in the folder of the model, read once */
 
 struct model_file {
@@ -64,6 +74,12 @@ struct model_file {
     struct map *skipped;      /* name -> index in skipped_why */
     const char **skipped_why; /* heap array of arena text */
     size_t skipped_count, skipped_cap;
+
+    struct raw_tensor *raws; /* heap */
+    size_t raw_count, raw_cap;
+    struct map *raw_names; /* name -> index in raws */
+
+    const char *problem; /* why a model of this file cannot run, in the arena; NULL: nothing */
 
     struct str *keys; /* heap array of borrowed text; the facts in the order of the file */
     size_t key_count;
@@ -90,6 +106,13 @@ enum status model_file_add(struct model_file *f, const char *path, const struct 
 /* Remember a tensor that the file has but that cannot be used, and why. */
 enum status model_file_skip(struct model_file *f, const char *path, struct str name,
                             const char *why, struct err *err);
+
+/* The same for a tensor of integers. */
+enum status model_file_add_raw(struct model_file *f, const char *path, const struct raw_tensor *t,
+                               struct err *err);
+
+/* Forget the tensors that are parts of others. */
+enum status model_file_drop_parts(struct model_file *f, struct err *err);
 
 /* Whether a name is valid: UTF-8, no control characters, 1 to `bytes_max` bytes. */
 bool name_is_sound(struct str name, size_t bytes_max);

@@ -143,10 +143,12 @@ static enum status read_dims(struct gguf_part *p, struct tensor_info *t, struct 
 static enum status read_type(struct gguf_part *p, struct tensor_info *t, struct err *err) {
     uint32_t type = cursor_u32(&p->c);
     if (p->c.failed) return bad_tensor(p, t->name, "the file ends inside its record", err);
-    if (type < TENSOR_TYPE_COUNT && dtype_find(str_of(tensor_types[type]), &t->type)) return ST_OK;
+    if (type < TENSOR_TYPE_COUNT && dtype_find(str_of(tensor_types[type]), &t->type) &&
+        (int)t->type < (int)DTYPE_GGUF_COUNT)
+        return ST_OK;
     char known[160] = "";
     size_t used = 0;
-    for (int i = 0; i < DTYPE_COUNT; i++) {
+    for (int i = 0; i < DTYPE_GGUF_COUNT; i++) {
         int put = snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "",
                            dtype_info((enum dtype)i)->name);
         if (put > 0) used += (size_t)put;

@@ -8,6 +8,8 @@
  * GGUF with a vocabulary alone does; one that has weights only in a format that runs code when
  * it is read (pytorch_model.bin) is refused.
  *
+ * The matrices of a folder that another tool quantised are put together (format/quant.h).
+ *
  * Facts are the values of config.json, found by dotted path; null counts as absent.
  */
 #include <dirent.h>
@@ -22,6 +24,7 @@
 #include "base/mem.h"
 #include "format/format_int.h"
 #include "format/limits.h"
+#include "format/quant.h"
 
 enum { PATH_BYTES = 4096, KEY_BYTES = 512, NAME_BYTES = 256 };
 
@@ -252,7 +255,7 @@ static enum status check_index(const struct model_file *f, const struct json *we
         uint32_t idx = 0, file;
         bool known = map_find(order, json_str(it.value), &file);
         CHECK(known);
-        if (map_find(f->skipped, it.key, &idx)) continue;
+        if (map_find(f->skipped, it.key, &idx) || map_find(f->raw_names, it.key, &idx)) continue;
         if (map_find(f->tensor_names, it.key, &idx) && lies_in(&f->tensors[idx], &f->maps[file]))
             continue;
         return err_set(err, ST_BAD, "%s/%s: tensor %.*s: is not in %.*s, where the index has it",
@@ -313,8 +316,10 @@ static enum status hf_open(struct model_file *f, struct err *err) {
                        f->path);
     f->self = mem_zalloc(sizeof(struct hf));
     if (!f->self) return no_memory(f->path, err);
+    const struct hf *hf = f->self;
     TRY(read_config(f, err));
-    return open_weights(f, err);
+    TRY(open_weights(f, err));
+    return quant_apply(f, hf->config, err);
 }
 
 static void hf_close(struct model_file *f) { mem_free(f->self); }

@@ -16,6 +16,7 @@
 #include "base/utf8.h"
 #include "format/format_int.h"
 #include "format/limits.h"
+#include "tensor/row_source.h"
 
 enum { ARENA_BYTES_MAX = 256 << 20, PATH_BYTES = 4096 };
 
@@ -38,7 +39,8 @@ struct model_file *model_file_create(const struct format *format, const char *pa
     f->arena = arena_create(ARENA_BYTES_MAX);
     f->tensor_names = map_create(0);
     f->skipped = map_create(0);
-    if (f->path && f->arena && f->tensor_names && f->skipped) return f;
+    f->raw_names = map_create(0);
+    if (f->path && f->arena && f->tensor_names && f->skipped && f->raw_names) return f;
     model_file_close(f);
     return NULL;
 }
@@ -61,6 +63,8 @@ void model_file_close(struct model_file *f) {
     map_destroy(f->skipped);
     map_destroy(f->tensor_names);
     mem_free(f->tensors);
+    map_destroy(f->raw_names);
+    mem_free(f->raws);
     for (uint32_t i = 0; i < f->map_count; i++) file_map_close(&f->maps[i]);
     mem_free(f->maps);
     arena_destroy(f->arena);
@@ -151,12 +155,16 @@ static enum status refuse_twin(const char *path, struct str name, struct err *er
                    STR_ARG(name));
 }
 
+static bool has_name(const struct model_file *f, struct str name) {
+    uint32_t idx;
+    return map_find(f->tensor_names, name, &idx) || map_find(f->skipped, name, &idx) ||
+           map_find(f->raw_names, name, &idx);
+}
+
 enum status model_file_add(struct model_file *f, const char *path, const struct tensor_info *t,
                            struct err *err) {
     CHECK(f->tensor_count < f->tensor_cap);
-    uint32_t idx;
-    if (map_find(f->tensor_names, t->name, &idx) || map_find(f->skipped, t->name, &idx))
-        return refuse_twin(path, t->name, err);
+    if (has_name(f, t->name)) return refuse_twin(path, t->name, err);
     if (map_put(f->tensor_names, t->name, (uint32_t)f->tensor_count) != ST_OK)
         return no_memory(path, err);
     f->tensors[f->tensor_count++] = *t;
@@ -165,9 +173,7 @@ enum status model_file_add(struct model_file *f, const char *path, const struct 
 
 enum status model_file_skip(struct model_file *f, const char *path, struct str name,
                             const char *why, struct err *err) {
-    uint32_t idx;
-    if (map_find(f->tensor_names, name, &idx) || map_find(f->skipped, name, &idx))
-        return refuse_twin(path, name, err);
+    if (has_name(f, name)) return refuse_twin(path, name, err);
     if (f->skipped_count == f->skipped_cap) {
         size_t cap = f->skipped_cap ? f->skipped_cap * 2 : 8;
         if (cap > LIMIT_TENSORS)
@@ -181,6 +187,44 @@ enum status model_file_skip(struct model_file *f, const char *path, struct str n
     if (!copy.ptr || map_put(f->skipped, name, (uint32_t)f->skipped_count) != ST_OK)
         return no_memory(path, err);
     f->skipped_why[f->skipped_count++] = copy.ptr;
+    return ST_OK;
+}
+
+enum status model_file_add_raw(struct model_file *f, const char *path, const struct raw_tensor *t,
+                               struct err *err) {
+    if (has_name(f, t->name)) return refuse_twin(path, t->name, err);
+    if (f->raw_count == f->raw_cap) {
+        size_t cap = f->raw_cap ? f->raw_cap * 2 : 64;
+        if (cap > 2 * (size_t)LIMIT_TENSORS)
+            return err_set(err, ST_BAD, "%s: more than %d tensors", path, LIMIT_TENSORS);
+        struct raw_tensor *raws = mem_realloc(f->raws, cap * sizeof(*raws));
+        if (!raws) return no_memory(path, err);
+        f->raws = raws;
+        f->raw_cap = cap;
+    }
+    if (map_put(f->raw_names, t->name, (uint32_t)f->raw_count) != ST_OK)
+        return no_memory(path, err);
+    f->raws[f->raw_count++] = *t;
+    return ST_OK;
+}
+
+/* The names are put anew, as a map forgets nothing. */
+enum status model_file_drop_parts(struct model_file *f, struct err *err) {
+    size_t kept = 0;
+    while (kept < f->tensor_count && !f->tensors[kept].is_part) kept++;
+    if (kept == f->tensor_count) return ST_OK;
+    struct map *names = map_create(0);
+    kept = 0;
+    if (!names) return no_memory(f->path, err);
+    map_destroy(f->tensor_names);
+    f->tensor_names = names;
+    for (size_t i = 0; i < f->tensor_count; i++) {
+        if (f->tensors[i].is_part) continue;
+        if (map_put(names, f->tensors[i].name, (uint32_t)kept) != ST_OK)
+            return no_memory(f->path, err);
+        f->tensors[kept++] = f->tensors[i];
+    }
+    f->tensor_count = kept;
     return ST_OK;
 }
 
@@ -224,8 +268,11 @@ const struct tensor_info *tensor_find(const struct model_file *f, const char *na
 
 const char *tensor_skipped(const struct model_file *f, const char *name) {
     uint32_t idx;
+    if (map_find(f->raw_names, str_of(name), &idx)) return f->raws[idx].format;
     return map_find(f->skipped, str_of(name), &idx) ? f->skipped_why[idx] : NULL;
 }
+
+const char *model_file_problem(const struct model_file *f) { return f->problem; }
 
 enum status model_file_check(const struct model_file *f, bool in_use, struct err *err) {
     for (uint32_t i = 0; i < f->map_count; i++) {
@@ -247,7 +294,10 @@ void model_file_release(const struct model_file *f, const void *ptr, size_t byte
 }
 
 void tensor_release(const struct model_file *f, const struct tensor_info *t) {
-    model_file_release(f, t->data, t->bytes);
+    if (t->data) model_file_release(f, t->data, t->bytes);
+    for (int i = 0; t->source && i < ROW_PARTS_MAX; i++)
+        if (t->source->parts[i].bytes)
+            model_file_release(f, t->source->parts[i].ptr, t->source->parts[i].bytes);
 }
 
 /* The entry for `name`, created if it is missing; NULL: out of memory. */

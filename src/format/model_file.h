@@ -6,8 +6,10 @@
  *   facts    key -> number, text, boolean or list. For GGUF the keys of the file
  *            ("llama.block_count"); for a folder the paths in config.json
  *            ("num_hidden_layers", "rope_scaling.factor").
- *   tensors  name -> format, shape, bytes. Shapes are row-major, slowest first, so a matrix
- *            that maps D inputs to N outputs is (N, D) in both kinds.
+ *   tensors  name -> format, shape, bytes. A matrix that another tool quantised is one tensor,
+ *            NAME.weight, whatever the tensors of the folder that it is made of. Shapes are
+ *            row-major, slowest first, so a matrix that maps D inputs to N outputs is (N, D) in
+ *            both kinds.
  *
  * The file is not trusted: counts and sizes are checked against the limits in format/limits.h
  * before memory is allocated for them, and every tensor must lie inside the file. An error message
@@ -31,6 +33,7 @@
 
 struct json;
 struct model_file; /* opaque */
+struct row_source; /* tensor/row_source.h */
 
 enum model_kind { MODEL_GGUF, MODEL_HF };
 
@@ -40,9 +43,12 @@ struct tensor_info {
     struct str name;
     enum dtype type;
     uint32_t dim_count;
-    uint64_t dims[TENSOR_DIMS_MAX]; /* row-major, slowest first; unused ones are 1 */
-    const void *data;               /* borrowed from the map; any alignment */
-    size_t bytes;
+    uint64_t dims[TENSOR_DIMS_MAX];  /* row-major, slowest first; unused ones are 1 */
+    const void *data;                /* borrowed from the map, any alignment; NULL: see source */
+    size_t bytes;                    /* in the file */
+    const struct row_source *source; /* NULL, or what makes the rows, of a quantised folder */
+    const uint32_t *order;           /* NULL, or which input each column is multiplied by */
+    bool is_part;                    /* of one with a source; such are not listed */
 };
 
 /* `path`: a .gguf file (of a split model: the first) or a folder. */
@@ -97,6 +103,10 @@ const struct tensor_info *tensor_find(const struct model_file *f, const char *na
  * read ("I64"), or "more than 4 dims", "no elements". NULL if the file has no such tensor or
  * tensor_find returns it. For error messages about missing tensors. */
 const char *tensor_skipped(const struct model_file *f, const char *name);
+
+/* Why no model can be made of the file, although it could be opened: it was quantised in a way that
+ * is not read, or its parts disagree. A sentence that begins with the path; NULL: nothing. */
+const char *model_file_problem(const struct model_file *f);
 
 /* Are all bytes that were read from the model's files so far theirs? ST_IO: a file was cut, or its
  * disk failed, and zeros were read in place of what is missing; `err` names the file. `in_use`: it

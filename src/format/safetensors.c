@@ -6,8 +6,9 @@
  *     then the data that offsets count from.
  *
  * Like the reference reader, this one requires that the tensors cover the data exactly: each byte
- * belongs to one tensor. Tensors in formats that no kernel reads (the I64 buffers of old BERT
- * files, float8 with scales) are checked like the others and then skipped.
+ * belongs to one tensor. Tensors in formats that no kernel reads (float8 with scales) are checked
+ * like the others and then skipped; integers are kept apart, for folders that are quantised
+ * (format/quant.h).
  *
  * Entry points: safetensors_add, safetensors_open_memory.
  */
@@ -139,8 +140,24 @@ static enum status read_entry(struct reading *r, struct str key, const struct js
     return check_bytes(r, e, err);
 }
 
+static bool is_integer(const struct number_format *format) {
+    return format->name[0] == 'I' || format->name[0] == 'U';
+}
+
+static enum status keep_raw(struct reading *r, const struct entry *e, struct err *err) {
+    struct raw_tensor t = {.name = e->name,
+                           .format = e->format->name,
+                           .dim_count = e->dim_count,
+                           .data = r->data + e->extent.start,
+                           .bytes = (size_t)(e->extent.end - e->extent.start)};
+    for (uint32_t i = 0; i < TENSOR_DIMS_MAX; i++) t.dims[i] = i < e->dim_count ? e->dims[i] : 1;
+    return model_file_add_raw(r->f, r->path, &t, err);
+}
+
 static enum status keep_entry(struct reading *r, const struct entry *e, struct err *err) {
     CHECK(e->format);
+    if (e->format->type < 0 && is_integer(e->format) && e->dim_count <= TENSOR_DIMS_MAX)
+        return keep_raw(r, e, err);
     if (e->format->type < 0) return model_file_skip(r->f, r->path, e->name, e->format->name, err);
     if (e->elems == 0) return model_file_skip(r->f, r->path, e->name, "no elements", err);
     if (e->dim_count > TENSOR_DIMS_MAX)

@@ -35,6 +35,7 @@ enum op_kind {
     OP_EXPERT_MATMUL,
     OP_EXPERT_SUM,
     OP_GATHER,
+    OP_PERMUTE,
     OP_POOL,
     OP_COUNT
 };
@@ -58,6 +59,7 @@ struct op {
         struct op_expert_matmul expert_matmul;
         struct op_expert_sum expert_sum;
         struct op_gather gather;
+        struct op_permute permute;
         struct op_pool pool;
     };
 };

@@ -179,6 +179,13 @@ struct op_gather {
     struct operand src, dst; /* f32; dst has R rows */
 };
 
+/* dst column i = src column order[i]. `order` is a vector of whole numbers below the columns of
+ * src. */
+struct op_permute {
+    const struct weight *order;
+    struct operand src, dst; /* f32 */
+};
+
 /* One row per sequence: the mean, the first or the last of its rows. With unit_length it is divided
  * by its Euclidean norm; a row of zeros stays. MEAN of n rows: E(n) of A = mean |x|. With
  * unit_length A is divided by the norm as well, and E(cols) of the result is added. */

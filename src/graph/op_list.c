@@ -259,6 +259,13 @@ static void expert_sum_check(struct op_check *c, const struct op *op) {
     check_equal(c, "weights", s->weights.cols, s->used);
 }
 
+/* Permute. */
+
+static void permute_check(struct op_check *c, const struct op *op) {
+    check_equal(c, "order", op->permute.order->cols, op->permute.src.cols);
+    check_same_cols(c);
+}
+
 /* Where member `field` of member `args` of struct op is; the type of `args` is struct op_ARGS. */
 #define OFFSET(args, field) (offsetof(struct op, args) + offsetof(struct op_##args, field))
 #define OPERAND(args, field) .name = #field, .offset = OFFSET(args, field)
@@ -396,6 +403,12 @@ const struct op_info op_infos[OP_COUNT] = {
                    .rows = ROWS_PICKED,
                    .grain = GRAIN_ROW,
                    .family = FAMILY_LOOKUP},
+    [OP_PERMUTE] = {.name = "permute",
+                    .operands = {READS(permute, src), WRITES(permute, dst)},
+                    .rows = ROWS_EACH,
+                    .grain = GRAIN_ROW,
+                    .family = FAMILY_ROW,
+                    .check = permute_check},
     [OP_POOL] = {.name = "pool",
                  .operands = {READS(pool, src), WRITES(pool, dst)},
                  .rows = ROWS_JOINED,

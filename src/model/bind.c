@@ -32,6 +32,7 @@ struct binder {
     struct model *m;
     struct name_style style;
     const char *root;
+    struct weight *last_order; /* that was bound */
     struct err *err;
 };
 
@@ -53,6 +54,24 @@ static enum status say_missing(const struct binder *b, const char *name) {
                    model_file_path(b->m->file), name, b->m->arch->name);
 }
 
+/* The order of a weight's columns as a vector, for devices; numbers to 2^24 are exact. Matrices
+ * that read the same input mostly have the same order: then they share the vector. */
+static enum status bind_order(struct binder *b, const struct tensor_info *t, struct weight *out) {
+    uint32_t count = out->cols;
+    struct weight *vec = arena_zalloc_array(b->m->arena, 1, sizeof(*vec));
+    float *order = arena_zalloc_array(b->m->arena, count, sizeof(*order));
+    if (!vec || !order)
+        return err_set(b->err, ST_NOMEM, "%s: out of memory for tensor %.*s",
+                       model_file_path(b->m->file), STR_ARG(t->name));
+    for (uint32_t i = 0; i < count; i++) order[i] = (float)t->order[i];
+    *vec = weight_vector(t->name, order, count);
+    const struct weight *last = b->last_order;
+    if (last && last->cols == count && memcmp(last->data, order, count * sizeof(*order)) == 0)
+        vec = b->last_order;
+    b->last_order = out->order = vec;
+    return ST_OK;
+}
+
 static struct weight weight_of(const struct tensor_info *t, uint32_t rows, uint32_t cols,
                                uint32_t experts) {
     return (struct weight){.name = t->name,
@@ -60,8 +79,9 @@ static struct weight weight_of(const struct tensor_info *t, uint32_t rows, uint3
                            .rows = rows,
                            .cols = cols,
                            .experts = experts,
-                           .data = t->data,
-                           .bytes = t->bytes};
+                           .data = t->source ? (const void *)t->source : t->data,
+                           .bytes = t->bytes,
+                           .source = t->source};
 }
 
 /* A matrix of (rows, cols), or NULL data if the file has none. rows == 0: any number. */
@@ -72,7 +92,7 @@ static enum status bind_mat(struct binder *b, const char *name, uint32_t rows, u
     if (t->dim_count != 2 || t->dims[1] != cols) return say_shape(b, t, rows, cols);
     if (rows ? t->dims[0] != rows : t->dims[0] > 1u << 24) return say_shape(b, t, rows, cols);
     *out = weight_of(t, (uint32_t)t->dims[0], cols, 1);
-    return ST_OK;
+    return t->order ? bind_order(b, t, out) : ST_OK;
 }
 
 /* All experts in one tensor of three dimensions, as GGUF has them. */
@@ -106,6 +126,11 @@ static enum status bind_expert_list(struct binder *b, enum mat mat, uint32_t lay
             return err_set(b->err, ST_BAD, "%s: tensor %s is %s, expert 0 is %s; expected one type",
                            model_file_path(b->m->file), name, dtype_info(one.type)->name,
                            dtype_info(first.type)->name);
+        if (one.order)
+            return err_set(b->err, ST_BAD,
+                           "%s: tensor %s: its inputs are in act order, which is not supported for "
+                           "experts. Use a folder quantised with desc_act false",
+                           model_file_path(b->m->file), name);
         list[e] = one.data;
     }
     *out = first;
@@ -122,7 +147,7 @@ enum status bind_vec(struct model *m, const char *name, uint32_t count, float sh
     if (!t) return ST_OK;
     uint64_t elems = 1; /* fits: their bytes lie in the file */
     for (int i = 0; i < TENSOR_DIMS_MAX; i++) elems *= t->dims[i];
-    if (elems != count)
+    if (elems != count || t->source)
         return err_set(err, ST_BAD, "%s: tensor %s has %llu elements, expected %u",
                        model_file_path(m->file), name, (unsigned long long)elems, count);
     float *copy = arena_zalloc_array(m->arena, count, sizeof(float));
@@ -324,6 +349,11 @@ static enum status bind_embedding(struct binder *b, const char *hf) {
     outer_name(b, "token_embd.weight", hf, name);
     TRY(bind_mat(b, name, 0, m->hp.dim, &m->token_embd));
     if (!m->token_embd.data) return say_missing(b, name);
+    if (m->token_embd.source)
+        return err_set(b->err, ST_BAD,
+                       "%s: tensor %s is quantised, expected F32, F16 or BF16. Use a folder whose "
+                       "embedding is not quantised",
+                       model_file_path(m->file), name);
     if (m->hp.vocab && m->hp.vocab != m->token_embd.rows && b->style.is_hf)
         return err_set(b->err, ST_BAD, "%s: tensor %s has %u rows, expected %u (vocab_size)",
                        model_file_path(m->file), name, m->token_embd.rows, m->hp.vocab);

@@ -71,14 +71,32 @@ static void push_parts(struct flow *f, struct operand plain, struct operand q8, 
     }
 }
 
+/* The input in the order in which a weight's columns are. */
+static struct operand ordered(struct flow *f, struct operand input, const struct weight *order) {
+    if (!order) return input;
+    struct operand out = fresh(f, "ordered", VALUE_F32, input.cols);
+    tape_push(f->t, &(struct op){.kind = OP_PERMUTE,
+                                 .permute = {.order = order, .src = input, .dst = out}});
+    return out;
+}
+
 struct operand block_matmul(struct flow *f, const char *name, struct operand input,
                             const struct matmul_part *parts, uint32_t count) {
     CHECK(count > 0 && count <= OP_PARTS_MAX);
     uint32_t cols = 0;
     for (uint32_t i = 0; i < count; i++) cols += parts[i].weight->rows;
-    struct operand q8 = quantised(f, input, parts, count);
-    struct operand dst = fresh(f, name, VALUE_F32, cols);
-    push_parts(f, input, q8, dst, parts, count);
+    struct operand dst = operand_none;
+    for (uint32_t i = 0, col = 0; i < count;) {
+        uint32_t end = i, wide = 0;
+        while (end < count && parts[end].weight->order == parts[i].weight->order)
+            wide += parts[end++].weight->rows;
+        struct operand src = ordered(f, input, parts[i].weight->order);
+        struct operand q8 = quantised(f, src, parts + i, end - i);
+        if (i == 0) dst = fresh(f, name, VALUE_F32, cols);
+        push_parts(f, src, q8, operand_slice(dst, col, wide), parts + i, end - i);
+        col += wide;
+        i = end;
+    }
     return dst;
 }
 

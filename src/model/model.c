@@ -141,6 +141,8 @@ static enum status fill_rope(struct model *m, uint32_t ctx_tokens, struct err *e
 }
 
 static enum status fill(struct model *m, const struct model_options *options, struct err *err) {
+    const char *problem = model_file_problem(m->file);
+    if (problem) return err_set(err, ST_BAD, "%s", problem);
     TRY(find_arch(m->file, &m->arch, err));
     TRY(m->arch->read_hparams(m->file, &m->hp, err));
     TRY(hparams_check(m->file, &m->hp, err));
@@ -181,8 +183,11 @@ void model_build(const struct model *m, enum model_goal goal, struct tape *t) {
 }
 
 static enum status each_of_layer(struct layer *l, weight_fn *fn, void *ctx, struct err *err) {
-    for (int mat = 0; mat < MAT_COUNT; mat++)
-        if (l->mat[mat].data) TRY(fn(ctx, &l->mat[mat], err));
+    for (int mat = 0; mat < MAT_COUNT; mat++) {
+        struct weight *w = &l->mat[mat];
+        if (w->data) TRY(fn(ctx, w, err));
+        if (w->data && w->order) TRY(fn(ctx, w->order, err));
+    }
     for (int vec = 0; vec < VEC_COUNT; vec++)
         if (l->vec[vec]) TRY(fn(ctx, l->vec[vec], err));
     return ST_OK;

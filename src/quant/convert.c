@@ -51,6 +51,12 @@ static enum status choose_one(const struct convert *c, const struct convert_opti
                               bool has_output, struct convert_tensor *out, struct err *err) {
     const struct tensor_info *t = out->from;
     uint64_t width = t->dims[t->dim_count - 1];
+    if (t->source)
+        return err_set(
+            err, ST_BAD,
+            "%s: tensor %.*s: another tool quantised it (%s), expected F32, F16 or BF16; "
+            "use the original model",
+            model_file_path(c->f), STR_ARG(t->name), dtype_info(t->type)->name);
     out->to = out->wanted = t->type;
     if (!choose_converts(t->name, t->dims, t->dim_count)) return ST_OK;
     out->wanted = choose_type(options->type, t->name, width, has_output);

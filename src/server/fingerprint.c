@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "format/model_file.h"
+#include "tensor/row_source.h"
 
 enum { SAMPLES = 16, SAMPLE_BYTES = 4096 };
 
@@ -24,13 +25,15 @@ static uint64_t add_shapes(uint64_t hash, const struct model_file *f) {
     return hash;
 }
 
-/* The middle of tensors at even distances. */
+/* The middle of tensors at even distances; of a quantised folder's matrix, of its codes. */
 static uint64_t add_samples(uint64_t hash, const struct model_file *f) {
     const size_t count = tensor_count(f);
     for (size_t i = 0; i < SAMPLES && count > 0; i++) {
         const struct tensor_info *t = tensor_at(f, i * (count - 1) / (SAMPLES - 1));
-        const size_t len = t->bytes < SAMPLE_BYTES ? t->bytes : SAMPLE_BYTES;
-        hash = add(hash, (const char *)t->data + (t->bytes - len) / 2, len);
+        const struct row_part whole =
+            t->source ? t->source->parts[0] : (struct row_part){t->data, t->bytes};
+        const size_t len = whole.bytes < SAMPLE_BYTES ? whole.bytes : SAMPLE_BYTES;
+        hash = add(hash, (const char *)whole.ptr + (whole.bytes - len) / 2, len);
     }
     return hash;
 }

@@ -197,6 +197,45 @@ static void codes_iq4_xs(const uint8_t *b, struct dtype_codes *out) {
     }
 }
 
+/* 0: scale f16, 2: zero point int8, 3: nibbles. */
+static void codes_int4(const uint8_t *b, struct dtype_codes *out) {
+    out->d = out->dmin = read_u16(b);
+    out->scale[0] = 1;
+    out->min[0] = (int8_t)b[2];
+    unpack_nibbles(b + 3, (int8_t *)out->code);
+}
+
+/* 0: scale f32, 4: 32 int8. */
+static void unpack_int8(const uint8_t *b, int8_t *q, float *scale, float *min) {
+    (void)min;
+    memcpy(scale, b, sizeof(*scale));
+    memcpy(q, b + 4, SMALL_ELEMS);
+}
+
+/* 0: scale f16, 2: zero point int16 of -255 .. 255, 4: 32 int8. */
+static void unpack_int8_z(const uint8_t *b, int8_t *q, float *scale, float *min) {
+    scale[0] = read_f16(b);
+    min[0] = -(scale[0] * (float)(int16_t)read_u16(b + 2));
+    memcpy(q, b + 4, SMALL_ELEMS);
+}
+
+/* What the codes of NF4 stand for, in units of scale: the published numbers times 112.03, rounded.
+ * Of all tables of whole numbers up to 127 this one with its unit, nf4_unit in format/, is nearest
+ * to the published one: 0.3 % off (root mean square). */
+static const int8_t nf4_values[16] = {-112, -78, -59, -44, -32, -21, -10, 0,
+                                      9,    18,  28,  38,  49,  63,  81,  112};
+
+/* FP4's numbers times 120: exact but for the least one, 0.625. */
+static const int8_t fp4_values[16] = {0, 1,  80,  120,  40,  60,  20,  30,
+                                      0, -1, -80, -120, -40, -60, -20, -30};
+
+/* 0: scale f32, 4: nibbles that index nf4_values or fp4_values. */
+static void codes_table4(const uint8_t *b, struct dtype_codes *out) {
+    memcpy(&out->wide_d, b, sizeof(out->wide_d));
+    out->scale[0] = 1;
+    unpack_nibbles(b + 4, (int8_t *)out->code);
+}
+
 struct layout {
     struct dtype_info info;
     unpack_fn *unpack;    /* quantised formats have this */
@@ -220,6 +259,11 @@ static const struct layout layouts[DTYPE_COUNT] = {
     [DTYPE_Q6_K] = {{"Q6_K", 256, 210, 16, false}, NULL, codes_q6_k, number_values},
     [DTYPE_IQ4_NL] = {{"IQ4_NL", 32, 18, 32, false}, NULL, codes_iq4_nl, iq4_values},
     [DTYPE_IQ4_XS] = {{"IQ4_XS", 256, 136, 32, false}, NULL, codes_iq4_xs, iq4_values},
+    [DTYPE_INT4] = {{"INT4", 32, 19, 32, true}, NULL, codes_int4, number_values + Q6_K_LESS},
+    [DTYPE_INT8] = {{"INT8", 32, 36, 32, false}, .unpack = unpack_int8},
+    [DTYPE_INT8_Z] = {{"INT8_Z", 32, 36, 32, true}, .unpack = unpack_int8_z},
+    [DTYPE_NF4] = {{"NF4", 32, 20, 32, false}, NULL, codes_table4, nf4_values},
+    [DTYPE_FP4] = {{"FP4", 32, 20, 32, false}, NULL, codes_table4, fp4_values},
 };
 
 const struct dtype_info *dtype_info(enum dtype type) {
@@ -269,14 +313,14 @@ const int8_t *dtype_code_values(enum dtype type) {
     return layouts[type].values;
 }
 
-/* The codes multiplied out. A product is exact: 11 bits of an f16 times 8. */
+/* The codes multiplied out. A product is exact: 11 bits of an f16 times 8, or an f32 times 1. */
 static void unpack_coded(const struct layout *l, const uint8_t *block, int8_t *q, float *scale,
                          float *min) {
     struct dtype_codes c;
     uint32_t groups = l->info.block_elems / l->info.group_elems;
     CHECK(groups > 0);
     l->codes(block, &c);
-    float d = f16_to_f32(c.d);
+    float d = l->codes == codes_table4 ? c.wide_d : f16_to_f32(c.d);
     for (uint32_t i = 0; i < l->info.block_elems; i++) q[i] = l->values[c.code[i]];
     for (uint32_t g = 0; g < groups; g++) {
         scale[g] = d * (float)c.scale[g];

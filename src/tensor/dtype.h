@@ -3,7 +3,8 @@
  * Plain formats have blocks of one element. Quantised ones store a run of elements as a block
  * of small integers with scales; a row is a whole number of blocks, laid one after the other.
  * The names and layouts are those of GGUF; dequantising gives the same bits as the `gguf`
- * Python package.
+ * Python package. The formats from INT4 on are jitney's own: what other tools' folders hold is
+ * rewritten in them, row by row, while a model is loaded (docs/decisions/0020).
  *
  * Thread: any; there is no state.
  */
@@ -32,8 +33,14 @@ enum dtype {
     DTYPE_Q6_K,
     DTYPE_IQ4_NL,
     DTYPE_IQ4_XS,
+    DTYPE_INT4,   /* 0 .. 15 with a scale in f16 and a whole zero point: GPTQ, AWQ, W4A16 */
+    DTYPE_INT8,   /* -128 .. 127 with a scale in f32: W8A8, LLM.int8() */
+    DTYPE_INT8_Z, /* the same with a scale in f16 and a whole zero point: GPTQ of 8 bits */
+    DTYPE_NF4,    /* places in a table with a scale in f32: bitsandbytes */
+    DTYPE_FP4,
     DTYPE_COUNT
 };
+enum { DTYPE_GGUF_COUNT = DTYPE_INT4 }; /* the formats before it are GGUF's */
 
 /* The integer form of a quantised block: element i is
  *     scale[i / group_elems] * q[i] + min[i / group_elems]
@@ -62,13 +69,15 @@ void dtype_dequant(enum dtype type, const void *src, size_t elems, float *dst);
  * [block_elems / group_elems]. */
 void dtype_unpack(enum dtype type, const void *block, int8_t *q, float *scale, float *min);
 
-/* A block of Q4_K, Q5_K, Q6_K, IQ4_NL or IQ4_XS with the small numbers that the file keeps:
+/* A block of a format that has codes, with the small numbers that the file keeps:
  *     scale[g] = d * scale code,  min[g] = -(dmin * min code),  q[i] = dtype_code_values[code]
  * d and dmin are f16; dmin and min codes are there if the format has minima. IQ4_NL has one
- * scale, d, of code 1. */
+ * scale, d, of code 1; so have INT4, whose dmin is d and whose min code is the zero point, and NF4
+ * and FP4, whose d is an f32. */
 struct dtype_codes {
     uint16_t d, dmin;
-    int8_t scale[16], min[16]; /* of each group; minima are not negative */
+    float wide_d;              /* NF4, FP4 */
+    int8_t scale[16], min[16]; /* of each group; only INT4's minima may be negative */
     uint8_t code[256];
 };
 bool dtype_has_codes(enum dtype type);

@@ -27,10 +27,15 @@ struct tolerance {
     float largest, root_mean_square;
 };
 
+/* Folders that other tools quantised. */
+static const char *const foreign[] = {"-gptq", "-awq", "-w4a16", "-w8a8", "-int8", "-nf4", "-fp4"};
+
 static struct tolerance tolerance_of(const char *name) {
     if (strstr(name, "f16")) return (struct tolerance){2e-2f, 1e-2f};
     if (strstr(name, "-q") && !strstr(name, "-qwen")) return (struct tolerance){0.7f, 0.09f};
     if (strstr(name, "-iq")) return (struct tolerance){0.7f, 0.09f};
+    for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++)
+        if (strstr(name, foreign[i])) return (struct tolerance){0.5f, 0.06f};
     return (struct tolerance){1e-3f, 1e-3f};
 }
 

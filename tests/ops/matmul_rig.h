@@ -32,9 +32,20 @@ static inline void tame_half(uint8_t *at, uint64_t random) {
     memcpy(at, &half, sizeof(half));
 }
 
+/* A block of these begins with an f32. */
+static inline bool has_wide_scale(enum dtype type) {
+    return type == DTYPE_INT8 || type == DTYPE_NF4 || type == DTYPE_FP4;
+}
+
+static inline void tame_float(uint8_t *at, uint64_t random) {
+    float value = ldexpf(1.0f + (float)(random & 0xFFFF) / 65536.0f, -6 + (int)(random >> 16) % 4);
+    if (random >> 40 & 1) value = -value;
+    memcpy(at, &value, sizeof(value));
+}
+
 /* Byte offsets of the f16 numbers in one block; -1 ends the list. */
 static inline const int *half_fields(enum dtype type) {
-    static const int first[] = {0, -1}, two[] = {0, 2, -1}, q2k[] = {80, 82, -1};
+    static const int none[] = {-1}, first[] = {0, -1}, two[] = {0, 2, -1}, q2k[] = {80, 82, -1};
     static const int q3k[] = {108, -1}, q6k[] = {208, -1};
     switch (type) {
     case DTYPE_Q4_1:
@@ -48,9 +59,19 @@ static inline const int *half_fields(enum dtype type) {
         return q3k;
     case DTYPE_Q6_K:
         return q6k;
+    case DTYPE_INT8:
+    case DTYPE_NF4:
+    case DTYPE_FP4:
+        return none;
     default:
         return first;
     }
+}
+
+/* A zero point of -255 to 255. */
+static inline void tame_zero(uint8_t *at, uint64_t random) {
+    int16_t zero = (int16_t)((int)(random % 511) - 255);
+    memcpy(at, &zero, sizeof(zero));
 }
 
 static inline void fill_block(enum dtype type, struct rng *rng, uint8_t *block) {
@@ -65,6 +86,8 @@ static inline void fill_block(enum dtype type, struct rng *rng, uint8_t *block) 
         for (uint32_t i = 0; i < info->block_bytes; i++) block[i] = (uint8_t)rng_next(rng);
         for (const int *field = half_fields(type); *field >= 0; field++)
             tame_half(block + *field, rng_next(rng));
+        if (has_wide_scale(type)) tame_float(block, rng_next(rng));
+        if (type == DTYPE_INT8_Z) tame_zero(block + 2, rng_next(rng));
     }
 }
 
@@ -79,6 +102,10 @@ static inline void edge_block(enum dtype type, struct rng *rng, uint8_t *block) 
     memset(block, random & 8 ? (int)(random >> 8 & 255) : bytes[random & 7], info->block_bytes);
     for (const int *field = half_fields(type); *field >= 0; field++)
         memcpy(block + *field, &halves[rng_next(rng) & 7], sizeof(halves[0]));
+    if (type == DTYPE_INT8_Z) tame_zero(block + 2, rng_next(rng) * 510);
+    if (!has_wide_scale(type)) return;
+    float wide = f16_to_f32(halves[rng_next(rng) & 7]);
+    memcpy(block, &wide, sizeof(wide));
 }
 
 static inline struct weight weight_of(enum dtype type, uint32_t rows, uint32_t cols,

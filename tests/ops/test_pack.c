@@ -39,9 +39,12 @@ static struct element read_block(enum dtype type, const uint8_t *block, uint32_t
     const uint8_t *numbers = block + (nibbles ? 256 : 512);
     struct element e = {.q = (int8_t)block[k / 4 * 64 + r * 4 + k % 4]};
     if (nibbles) e.q = nibble_at(block, r, k) - (type == DTYPE_Q4_0 ? 8 : 0);
-    if (type == DTYPE_IQ4_NL) e.q = dtype_code_values(type)[e.q];
+    if (nibbles && dtype_has_codes(type)) e.q = dtype_code_values(type)[e.q];
     e.scale = number_at(numbers, g * 16 + r, info.half_scales);
-    if (info.has_min) e.min = number_at(numbers, (groups + g) * 16 + r, info.half_scales);
+    if (info.has_zero)
+        e.min = -(e.scale * (float)(int8_t)numbers[32 + r]);
+    else if (info.has_min)
+        e.min = number_at(numbers, (groups + g) * 16 + r, info.half_scales);
     return e;
 }
 
@@ -122,6 +125,8 @@ static void test_every_byte_in_every_place_comes_back(void **state) {
         for (size_t at = 0; at < w.bytes; at += step)
             for (const int *field = half_fields(type); *field >= 0; field++)
                 tame_half(data + at + *field, at * 0x9E3779B97F4A7C15u >> 20);
+        for (size_t at = 0; at < w.bytes && has_wide_scale(type); at += step)
+            tame_float(data + at, at * 0x9E3779B97F4A7C15u >> 20);
         check_weight(&w);
         mem_free(data);
     }
@@ -170,9 +175,11 @@ static void test_packed_weights_are_hardly_larger_than_the_file(void **state) {
     static const struct {
         enum dtype type;
         double bits;
-    } sizes[] = {{DTYPE_Q4_0, 4.5},   {DTYPE_Q4_1, 5},       {DTYPE_Q8_0, 8.5},
-                 {DTYPE_Q4_K, 4.625}, {DTYPE_Q5_K, 5.625},   {DTYPE_Q6_K, 6.5625},
-                 {DTYPE_IQ4_NL, 4.5}, {DTYPE_IQ4_XS, 4.3125}};
+    } sizes[] = {{DTYPE_Q4_0, 4.5},   {DTYPE_Q4_1, 5},        {DTYPE_Q8_0, 8.5},
+                 {DTYPE_Q4_K, 4.625}, {DTYPE_Q5_K, 5.625},    {DTYPE_Q6_K, 6.5625},
+                 {DTYPE_IQ4_NL, 4.5}, {DTYPE_IQ4_XS, 4.3125}, {DTYPE_INT4, 4.75},
+                 {DTYPE_NF4, 5},      {DTYPE_FP4, 5},         {DTYPE_INT8, 9},
+                 {DTYPE_INT8_Z, 10}};
     for (uint32_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         struct pack_info info = pack_info(sizes[i].type);
         double bits = 8.0 * info.step_bytes / PANEL_ROWS / info.step_elems;
@@ -192,8 +199,11 @@ static void test_a_change_of_layout_raises_its_version(void **state) {
         [DTYPE_Q2_K] = 0x475a9f6b8d44b1fe,   [DTYPE_Q3_K] = 0x1601938811ab93dc,
         [DTYPE_Q4_K] = 0x8b2187ad9ed6cdba,   [DTYPE_Q5_K] = 0xbea30411aab53f3f,
         [DTYPE_Q6_K] = 0x77e4a7a4661f1f46,   [DTYPE_IQ4_NL] = 0xcea286425dd83311,
-        [DTYPE_IQ4_XS] = 0x0e8f6dfbd1cd46d2,
+        [DTYPE_IQ4_XS] = 0x0e8f6dfbd1cd46d2, [DTYPE_INT4] = 0xdda9e3c339189734,
+        [DTYPE_INT8] = 0x5f8ca22a78b1c957,   [DTYPE_INT8_Z] = 0x31a7a69df59e048c,
+        [DTYPE_NF4] = 0x08043c85cd1442e3,    [DTYPE_FP4] = 0x08043c85cd1442e3,
     };
+    int changed = 0;
     assert_int_equal(PACK_LAYOUT_VERSION, 2);
     struct pool *pool;
     assert_int_equal(pool_create(&pool, 1, NULL), ST_OK);
@@ -205,12 +215,14 @@ static void test_a_change_of_layout_raises_its_version(void **state) {
         pack_fill(p, &w, pool);
         uint64_t hash = XXH3_64bits(p->data, p->bytes);
         if (hash != hashes[type])
-            fail_msg("%s: 0x%016llx", dtype_info(type)->name, (unsigned long long)hash);
+            printf("%s: 0x%016llx\n", dtype_info(type)->name, (unsigned long long)hash);
+        changed += hash != hashes[type];
         pack_free(p);
         page_arena_deinit(&arena);
         mem_free((void *)(uintptr_t)w.data);
     }
     pool_destroy(pool);
+    assert_int_equal(changed, 0);
 }
 
 int main(void) {

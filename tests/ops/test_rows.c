@@ -714,6 +714,21 @@ static void test_vector_functions_equal_the_scalar_ones(void **state) {
     }
 }
 
+/* Every column comes from where the order says, in every row but the one that is skipped. */
+static void check_permute(struct rig *r, uint32_t cols) {
+    float *floats = mem_alloc_array(cols, sizeof(float));
+    for (uint32_t i = 0; i < cols; i++) floats[i] = (float)((i * 7 + 3) % cols);
+    struct weight order = weight_vector(STR("order"), floats, cols);
+    r->op.kind = OP_PERMUTE;
+    r->op.permute = (struct op_permute){&order, rig_operand(r, 0), rig_operand(r, 1)};
+    struct rig_result got = rig_check(r, "permute");
+    for (uint32_t row = 0; row < r->step.row_count; row++)
+        for (uint32_t i = 0; i < cols && r->step.pos[row] >= 0; i++)
+            assert_true(rig_row(&got, 1, row)[i] == rig_float(r, 0, row, (uint32_t)floats[i]));
+    rig_free(&got);
+    mem_free(floats);
+}
+
 static void test_small_ops_have_the_same_bits(void **state) {
     (void)state;
     for (uint32_t i = 0; i < 6; i++) {
@@ -733,6 +748,7 @@ static void test_small_ops_have_the_same_bits(void **state) {
         r.op.softcap = (struct op_softcap){.cap = 15.0f, .x = rig_operand(&r, 0)};
         rig_check_only(&r, "softcap");
         r.value_count = 2;
+        check_permute(&r, cols);
         r.values[1].rows = ROWS_OUTPUTS;
         r.step.output_count = (row_counts[i] + 1) / 2;
         for (uint32_t o = 0; o < r.step.output_count; o++)

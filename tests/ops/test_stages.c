@@ -33,7 +33,8 @@ struct world {
     uint32_t width, heads;
     struct weight embd, product, experts, gate, up, down;
     float norm_floats[WIDTH_MAX], freqs_floats[DIM / 2];
-    struct weight norm, head_norm, freqs; /* of a row, of a head */
+    float order_floats[WIDTH_MAX];
+    struct weight norm, head_norm, freqs, order; /* of a row, of a head */
 };
 
 static void world_init(struct world *w, uint32_t width) {
@@ -50,6 +51,8 @@ static void world_init(struct world *w, uint32_t width) {
     w->norm = weight_vector(STR("norm"), w->norm_floats, width);
     w->head_norm = weight_vector(STR("head_norm"), w->norm_floats, DIM);
     w->freqs = weight_vector(STR("freqs"), w->freqs_floats, DIM / 2);
+    for (uint32_t i = 0; i < width; i++) w->order_floats[i] = (float)(width - 1 - i);
+    w->order = weight_vector(STR("order"), w->order_floats, width);
 }
 
 static void world_deinit(struct world *w) {
@@ -202,7 +205,7 @@ static void push_embed(struct writer *w, struct operand dst, bool add) {
 /* One op, or a few that belong together, from one stream to another. */
 static void push_random(struct writer *w) {
     struct operand a = w->x[below(w, STREAMS)], b = other_than(w, a);
-    switch (below(w, 13)) {
+    switch (below(w, 14)) {
     case 0:
         push_norm(w, a, b);
         break;
@@ -236,6 +239,9 @@ static void push_random(struct writer *w) {
     case 10:
     case 11:
         push_feed(w, a, b, below(w, 2));
+        break;
+    case 12:
+        tape_push(w->t, &(struct op){.kind = OP_PERMUTE, .permute = {&w->w->order, a, b}});
         break;
     default:
         push_embed(w, b, true);

@@ -45,4 +45,11 @@ CODES_INLINE __m512 codes_numbers(const uint8_t *codes, const uint8_t *units) {
     return _mm512_mul_ps(codes_halves(units), number);
 }
 
+/* Sixteen minima: zero points, int8, times scales with the sign turned. */
+CODES_INLINE __m512 codes_minima(const uint8_t *zeros, __m512 scales) {
+    __m128i zero = _mm_loadu_si128((const __m128i *)(const void *)zeros);
+    __m512 turned = _mm512_xor_ps(scales, _mm512_set1_ps(-0.0f));
+    return _mm512_mul_ps(turned, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(zero)));
+}
+
 #endif

@@ -27,6 +27,7 @@ enum {
 /* What a body needs to know about its format; always a constant. */
 struct neon_format {
     bool nibbles, half, has_min;
+    bool zero;          /* minima are zero points, int8 */
     bool table;         /* codes are places in a table */
     int offset;         /* the zero point that nibbles leave out, taken from the sums */
     int less;           /* the same of wider codes, taken from each */

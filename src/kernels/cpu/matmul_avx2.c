@@ -59,6 +59,7 @@ struct format {
     bool super; /* blocks lie in superblocks, and numbers are codes */
     bool half;  /* else: numbers are f16 */
     bool has_min;
+    bool zero;              /* minima are zero points, behind f16 scales */
     bool is_signed, narrow; /* not nibbles */
     bool table;             /* codes only: places in the format's table */
     uint32_t high_bits;     /* codes only */
@@ -99,14 +100,24 @@ INLINE __m256i load_table(enum dtype type, const struct format f) {
     return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)values));
 }
 
+/* Eight int8 in 32 bits each. */
+INLINE __m256i load_eight(const uint8_t *bytes) {
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)bytes));
+}
+
 /* Numbers 8 * h .. 8 * h + 7 of array i of a block: its scales, then its minima. */
 INLINE __m256 block_numbers(const struct block *at, const uint32_t i, const int h,
                             const struct format f) {
     if (!f.super) return load_numbers(at->numbers, HALVES * (int)i + h, f.half);
-    const uint8_t *codes = at->numbers + i * PANEL_ROWS + LANES * h;
-    __m256i code = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)codes));
+    __m256i code = load_eight(at->numbers + i * PANEL_ROWS + LANES * h);
     __m256 unit = load_numbers(at->super, (i < f.groups ? 0 : HALVES) + h, true);
     return _mm256_mul_ps(unit, _mm256_cvtepi32_ps(code));
+}
+
+/* Minima 8 * h .. 8 * h + 7: zero points times scales with the sign turned. */
+INLINE __m256 zero_minima(const struct block *at, const int h, __m256 scale) {
+    __m256i zero = load_eight(at->numbers + 2 * PANEL_ROWS + LANES * h);
+    return _mm256_mul_ps(_mm256_xor_ps(scale, _mm256_set1_ps(-0.0f)), _mm256_cvtepi32_ps(zero));
 }
 
 /* Bits move left by `by`, or right; what crosses a byte is masked away later. */
@@ -212,7 +223,10 @@ INLINE void add_group(const struct block *at, const struct tile *t, const uint32
 #pragma GCC unroll 2
     for (int h = 0; h < HALVES; h++) {
         scale[h] = block_numbers(at, g, h, f);
-        if (f.has_min) min[h] = block_numbers(at, f.groups + g, h, f);
+        if (f.zero)
+            min[h] = zero_minima(at, h, scale[h]);
+        else if (f.has_min)
+            min[h] = block_numbers(at, f.groups + g, h, f);
     }
 #pragma GCC unroll 4
     for (int m = 0; m < count; m++) {
@@ -241,7 +255,7 @@ INLINE void add_block(const struct block *at, struct tile *t, const int count,
 INLINE void add_flat(const uint8_t *p, uint32_t blocks, struct tile *t, const int count,
                      const struct format f, struct block *at, __m256 acc[TILE][HALVES]) {
     const uint32_t value_bytes = f.values == BYTES ? VALUE_BYTES : PACK_NIBBLE_BYTES;
-    const uint32_t number_bytes = (f.half ? 2 : 4) * (f.has_min ? 2 : 1);
+    const uint32_t number_bytes = f.zero ? 3 : (f.half ? 2 : 4) * (f.has_min ? 2 : 1);
     const uint32_t step = value_bytes + f.groups * PANEL_ROWS * number_bytes;
     for (; t->b < blocks; p += step) {
         prefetch_ahead(p, step, count, f);
@@ -385,7 +399,8 @@ INLINE void plain_panel(const struct packed *w, const uint8_t *p, const struct m
 
 static mm_panel_fn panel_q4_0, panel_q4_1, panel_q5_0, panel_q5_1, panel_q8_0, panel_q2_k,
     panel_q3_k, panel_q4_k, panel_q5_k, panel_q6_k, panel_iq4_xs, panel_iq4_nl, opened_q5_k,
-    opened_wide, panel_f32, panel_f16, panel_bf16;
+    opened_wide, panel_int4, panel_int8, panel_int8_z, panel_table4, panel_f32, panel_f16,
+    panel_bf16;
 
 BLOCK_KERNELS(panel_q4_0, FORMAT(.values = NIBBLES, .half = true, .offset = 8, .groups = 1))
 BLOCK_KERNELS(panel_q4_1, FORMAT(.values = NIBBLES, .half = true, .has_min = true, .groups = 1))
@@ -401,6 +416,7 @@ PANEL_KERNEL(panel_q3_k, block_panel, FORMAT(.is_signed = true, .narrow = true, 
 #define IQ4_XS_FORMAT SUPER(.is_signed = true, .table = true, .groups = 1)
 #define IQ4_NL_FORMAT                                                                              \
     FORMAT(.values = CODES, .half = true, .is_signed = true, .table = true, .groups = 1)
+#define TABLE4_FORMAT FORMAT(.values = CODES, .is_signed = true, .table = true, .groups = 1)
 
 BLOCK_KERNELS(panel_q4_k, FORMAT(.super = true, .values = NIBBLES, .has_min = true, .groups = 1))
 PANEL_KERNEL(panel_q5_k, block_panel, Q5_K_FORMAT)
@@ -409,23 +425,35 @@ PANEL_KERNEL(panel_iq4_xs, block_panel, IQ4_XS_FORMAT)
 PANEL_KERNEL(panel_iq4_nl, block_panel, IQ4_NL_FORMAT)
 PANEL_KERNEL(opened_q5_k, block_panel, FORMAT(.has_min = true, .narrow = true, .groups = 1))
 PANEL_KERNEL(opened_wide, block_panel, FORMAT(.is_signed = true, .groups = 1))
+BLOCK_KERNELS(panel_int4,
+              FORMAT(.values = NIBBLES, .half = true, .has_min = true, .zero = true, .groups = 1))
+BLOCK_KERNELS(panel_int8, FORMAT(.is_signed = true, .groups = 1))
+BLOCK_KERNELS(panel_int8_z, FORMAT(.has_min = true, .is_signed = true, .groups = 1))
+PANEL_KERNEL(panel_table4, block_panel, TABLE4_FORMAT)
 PANEL_KERNEL(panel_f32, plain_panel, DTYPE_F32)
 PANEL_KERNEL(panel_f16, plain_panel, DTYPE_F16)
 PANEL_KERNEL(panel_bf16, plain_panel, DTYPE_BF16)
 
 mm_panel_fn *const avx2_panels[DTYPE_COUNT] = {
-    [DTYPE_F32] = panel_f32,   [DTYPE_F16] = panel_f16,       [DTYPE_BF16] = panel_bf16,
-    [DTYPE_Q4_0] = panel_q4_0, [DTYPE_Q4_1] = panel_q4_1,     [DTYPE_Q4_K] = panel_q4_k,
-    [DTYPE_Q5_0] = panel_q5_0, [DTYPE_Q5_1] = panel_q5_1,     [DTYPE_Q5_K] = panel_q5_k,
-    [DTYPE_Q8_0] = panel_q8_0, [DTYPE_IQ4_NL] = panel_iq4_nl, [DTYPE_IQ4_XS] = panel_iq4_xs,
-    [DTYPE_Q6_K] = panel_q6_k, [DTYPE_Q3_K] = panel_q3_k,     [DTYPE_Q2_K] = panel_q2_k,
+    [DTYPE_F32] = panel_f32,    [DTYPE_F16] = panel_f16,       [DTYPE_BF16] = panel_bf16,
+    [DTYPE_Q4_0] = panel_q4_0,  [DTYPE_Q4_1] = panel_q4_1,     [DTYPE_Q4_K] = panel_q4_k,
+    [DTYPE_Q5_0] = panel_q5_0,  [DTYPE_Q5_1] = panel_q5_1,     [DTYPE_Q5_K] = panel_q5_k,
+    [DTYPE_Q8_0] = panel_q8_0,  [DTYPE_IQ4_NL] = panel_iq4_nl, [DTYPE_IQ4_XS] = panel_iq4_xs,
+    [DTYPE_Q6_K] = panel_q6_k,  [DTYPE_Q3_K] = panel_q3_k,     [DTYPE_Q2_K] = panel_q2_k,
+    [DTYPE_INT4] = panel_int4,  [DTYPE_INT8] = panel_int8,     [DTYPE_INT8_Z] = panel_int8_z,
+    [DTYPE_NF4] = panel_table4, [DTYPE_FP4] = panel_table4,
 };
 
-static mm_panel_fn *const opened_panels[DTYPE_COUNT] = {
-    [DTYPE_Q5_K] = opened_q5_k,
-    [DTYPE_Q6_K] = panel_q3_k, /* signed, narrow, groups of 16, f32: the same */
-    [DTYPE_IQ4_NL] = opened_wide,
-    [DTYPE_IQ4_XS] = opened_wide,
+static mm_panel_fn
+    *const
+        opened_panels[DTYPE_COUNT] =
+            {
+                [DTYPE_Q5_K] = opened_q5_k,
+                [DTYPE_Q6_K] = panel_q3_k, /* signed, narrow, groups of 16, f32: the same */
+                [DTYPE_IQ4_NL] = opened_wide,
+                [DTYPE_IQ4_XS] = opened_wide,
+                [DTYPE_NF4] = opened_wide,
+                [DTYPE_FP4] = opened_wide,
 };
 
 static void open_panel(const struct packed *w, const uint8_t *panel, uint8_t *room) {
@@ -439,6 +467,10 @@ static void open_panel(const struct packed *w, const uint8_t *panel, uint8_t *ro
     case DTYPE_IQ4_XS:
         open_supers(w, panel, IQ4_XS_FORMAT, room);
         break;
+    case DTYPE_NF4:
+    case DTYPE_FP4:
+        open_flat(w, panel, TABLE4_FORMAT, room);
+        break;
     default:
         open_flat(w, panel, IQ4_NL_FORMAT, room);
         break;
@@ -446,8 +478,11 @@ static void open_panel(const struct packed *w, const uint8_t *panel, uint8_t *ro
 }
 
 static mm_pair_fn *const pairs[DTYPE_COUNT] = {
-    [DTYPE_Q4_0] = panel_q4_0_pair, [DTYPE_Q4_1] = panel_q4_1_pair, [DTYPE_Q4_K] = panel_q4_k_pair,
-    [DTYPE_Q5_0] = panel_q5_0_pair, [DTYPE_Q5_1] = panel_q5_1_pair, [DTYPE_Q8_0] = panel_q8_0_pair,
+    [DTYPE_Q4_0] = panel_q4_0_pair,     [DTYPE_Q4_1] = panel_q4_1_pair,
+    [DTYPE_Q4_K] = panel_q4_k_pair,     [DTYPE_Q5_0] = panel_q5_0_pair,
+    [DTYPE_Q5_1] = panel_q5_1_pair,     [DTYPE_Q8_0] = panel_q8_0_pair,
+    [DTYPE_INT4] = panel_int4_pair,     [DTYPE_INT8] = panel_int8_pair,
+    [DTYPE_INT8_Z] = panel_int8_z_pair,
 };
 
 const struct mm_pairs avx2_pairs = {.rows_min = 2 * MM_TILE, .pair = pairs};

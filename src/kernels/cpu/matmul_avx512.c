@@ -39,6 +39,7 @@ struct format {
     bool super; /* blocks lie in superblocks, and numbers are codes */
     bool half;  /* else: numbers are f16 */
     bool has_min;
+    bool zero;          /* minima are zero points, behind f16 scales */
     bool table;         /* codes are places in the format's table */
     uint32_t high_bits; /* of codes */
     int offset;         /* what the vectors hold more than the weights */
@@ -175,7 +176,10 @@ INLINE void add_scaled(const struct tile *t, const uint32_t g, const int panels,
 #pragma GCC unroll 2
     for (int k = 0; k < panels; k++) {
         scale[k] = block_numbers(&t->at[k], g, f);
-        if (f.has_min) min[k] = block_numbers(&t->at[k], f.groups + g, f);
+        if (f.zero)
+            min[k] = codes_minima(t->at[k].numbers + 2 * PANEL_ROWS, scale[k]);
+        else if (f.has_min)
+            min[k] = block_numbers(&t->at[k], f.groups + g, f);
     }
 #pragma GCC unroll 4
     for (int m = 0; m < count; m++) {
@@ -208,7 +212,7 @@ INLINE void add_block(struct tile *t, const int panels, const int count, const s
 INLINE void add_flat(const uint8_t *p, uint32_t blocks, struct tile *t, const int panels,
                      const int count, const struct format f, __m512 acc[MM_PAIR][MM_TILE]) {
     const uint32_t value_bytes = f.codes ? PACK_NIBBLE_BYTES : VALUE_BYTES;
-    const uint32_t number_bytes = (f.half ? 2 : 4) * (f.has_min ? 2 : 1);
+    const uint32_t number_bytes = f.zero ? 3 : (f.half ? 2 : 4) * (f.has_min ? 2 : 1);
     const uint32_t step = value_bytes + f.groups * PANEL_ROWS * number_bytes;
     for (; t->b < blocks; p += step) {
         if (f.groups == 2 && f.offset != 0 && t->b % PACK_SUPER_BLOCKS == 0)
@@ -323,8 +327,8 @@ INLINE void plain_panel(const struct packed *w, const uint8_t *p, const struct m
 #define SUPER(...) ((struct format){.super = true, .codes = true, __VA_ARGS__})
 
 static mm_panel_fn panel_q4_0, panel_q4_1, panel_q5_1, panel_signed, panel_q2_k, panel_q3_k,
-    panel_q4_k, panel_q5_k, panel_q6_k, panel_iq4_nl, panel_iq4_xs, panel_f32, panel_f16,
-    panel_bf16;
+    panel_q4_k, panel_q5_k, panel_q6_k, panel_iq4_nl, panel_iq4_xs, panel_int4, panel_int8,
+    panel_int8_z, panel_table4, panel_f32, panel_f16, panel_bf16;
 
 BLOCK_KERNELS(panel_q4_0, FORMAT(.codes = true, .half = true, .offset = 8, .groups = 1))
 BLOCK_KERNELS(panel_q4_1, FORMAT(.codes = true, .half = true, .has_min = true, .groups = 1))
@@ -338,6 +342,12 @@ BLOCK_KERNELS(panel_q6_k, SUPER(.high_bits = 2, .offset = 32, .groups = 2))
 BLOCK_KERNELS(panel_iq4_nl, FORMAT(.codes = true, .table = true, .half = true,
                                    .offset = SIGN_OFFSET, .groups = 1))
 BLOCK_KERNELS(panel_iq4_xs, SUPER(.table = true, .offset = SIGN_OFFSET, .groups = 1))
+BLOCK_KERNELS(panel_int4,
+              FORMAT(.codes = true, .half = true, .has_min = true, .zero = true, .groups = 1))
+BLOCK_KERNELS(panel_int8, FORMAT(.offset = SIGN_OFFSET, .groups = 1))
+BLOCK_KERNELS(panel_int8_z, FORMAT(.has_min = true, .offset = SIGN_OFFSET, .groups = 1))
+BLOCK_KERNELS(panel_table4,
+              FORMAT(.codes = true, .table = true, .offset = SIGN_OFFSET, .groups = 1))
 PANEL_KERNEL(panel_f32, plain_panel, DTYPE_F32)
 PANEL_KERNEL(panel_f16, plain_panel, DTYPE_F16)
 PANEL_KERNEL(panel_bf16, plain_panel, DTYPE_BF16)
@@ -348,6 +358,8 @@ mm_panel_fn *const avx512_panels[DTYPE_COUNT] = {
     [DTYPE_Q5_0] = panel_signed, [DTYPE_Q5_1] = panel_q5_1,     [DTYPE_Q5_K] = panel_q5_k,
     [DTYPE_Q8_0] = panel_signed, [DTYPE_IQ4_NL] = panel_iq4_nl, [DTYPE_IQ4_XS] = panel_iq4_xs,
     [DTYPE_Q6_K] = panel_q6_k,   [DTYPE_Q3_K] = panel_q3_k,     [DTYPE_Q2_K] = panel_q2_k,
+    [DTYPE_INT4] = panel_int4,   [DTYPE_INT8] = panel_int8,     [DTYPE_INT8_Z] = panel_int8_z,
+    [DTYPE_NF4] = panel_table4,  [DTYPE_FP4] = panel_table4,
 };
 
 static mm_pair_fn *const pairs[DTYPE_COUNT] = {
@@ -357,6 +369,9 @@ static mm_pair_fn *const pairs[DTYPE_COUNT] = {
     [DTYPE_Q8_0] = panel_signed_pair,   [DTYPE_IQ4_NL] = panel_iq4_nl_pair,
     [DTYPE_IQ4_XS] = panel_iq4_xs_pair, [DTYPE_Q6_K] = panel_q6_k_pair,
     [DTYPE_Q3_K] = panel_q3_k_pair,     [DTYPE_Q2_K] = panel_q2_k_pair,
+    [DTYPE_INT4] = panel_int4_pair,     [DTYPE_INT8] = panel_int8_pair,
+    [DTYPE_INT8_Z] = panel_int8_z_pair, [DTYPE_NF4] = panel_table4_pair,
+    [DTYPE_FP4] = panel_table4_pair,
 };
 
 const struct mm_pairs avx512_pairs = {

@@ -79,7 +79,11 @@ NEON_INLINE void add_group(const int8x16_t w[STEPS], const struct neon_tile *t, 
             f.has_min ? vmulq_f32(vld1q_f32(t->dmin + LANES * h), load_codes(t->mins, at)) : scale;
     } else {
         scale = load_numbers(t->scales, at, f.half);
-        min = f.has_min ? load_numbers(t->mins, at, f.half) : scale;
+        min = scale;
+        if (f.zero)
+            min = vmulq_f32(vnegq_f32(scale), load_codes(t->mins, at));
+        else if (f.has_min)
+            min = load_numbers(t->mins, at, f.half);
     }
 #pragma GCC unroll 4
     for (int m = 0; m < count; m++) {
@@ -115,7 +119,8 @@ NEON_INLINE void block_panel(const struct packed *w, const uint8_t *p, const str
                              float out[MM_TILE][PANEL_ROWS]) {
     const uint32_t value_bytes = f.nibbles ? PACK_NIBBLE_BYTES : VALUE_BYTES;
     const uint32_t number_bytes = f.groups * PANEL_ROWS * (f.half ? 2 : 4);
-    const uint32_t step = value_bytes + number_bytes * (f.has_min ? 2 : 1);
+    const uint32_t min_bytes = f.zero ? PANEL_ROWS : f.has_min ? number_bytes : 0;
+    const uint32_t step = value_bytes + number_bytes + min_bytes;
     float32x4_t acc[TILE][QUARTERS];
     struct neon_tile t = {.rows = rows};
     zero_accs(acc, count);
@@ -155,7 +160,8 @@ NEON_INLINE void super_panel(const struct packed *w, const uint8_t *p, const str
 #define FORMAT(...) ((struct neon_format){__VA_ARGS__})
 
 static mm_panel_fn panel_q4_0, panel_q4_1, panel_iq4_nl, panel_q8_0, panel_q5_1, panel_q3_k,
-    panel_q2_k, panel_q4_k, panel_q5_k, panel_q6_k, panel_iq4_xs;
+    panel_q2_k, panel_q4_k, panel_q5_k, panel_q6_k, panel_iq4_xs, panel_int4, panel_int8,
+    panel_int8_z, panel_table4;
 
 PANEL_KERNEL(panel_q4_0, block_panel,
              FORMAT(.nibbles = true, .half = true, .offset = 8, .groups = 1))
@@ -174,6 +180,12 @@ PANEL_KERNEL(panel_q6_k, super_panel,
              FORMAT(.nibbles = true, .groups = 2, .high_bits = 2, .less = 32))
 PANEL_KERNEL(panel_iq4_xs, super_panel, FORMAT(.nibbles = true, .table = true, .groups = 1))
 
+PANEL_KERNEL(panel_int4, block_panel,
+             FORMAT(.nibbles = true, .half = true, .has_min = true, .zero = true, .groups = 1))
+PANEL_KERNEL(panel_int8, block_panel, FORMAT(.groups = 1))
+PANEL_KERNEL(panel_int8_z, block_panel, FORMAT(.has_min = true, .groups = 1))
+PANEL_KERNEL(panel_table4, block_panel, FORMAT(.nibbles = true, .table = true, .groups = 1))
+
 #define NEON_PANELS                                                                                \
     {                                                                                              \
         [DTYPE_F32] = neon_panel_f32, [DTYPE_F16] = neon_panel_f16,                                \
@@ -181,7 +193,8 @@ PANEL_KERNEL(panel_iq4_xs, super_panel, FORMAT(.nibbles = true, .table = true, .
         [DTYPE_Q4_K] = panel_q4_k, [DTYPE_Q5_0] = panel_q8_0, [DTYPE_Q5_1] = panel_q5_1,           \
         [DTYPE_Q5_K] = panel_q5_k, [DTYPE_Q8_0] = panel_q8_0, [DTYPE_IQ4_NL] = panel_iq4_nl,       \
         [DTYPE_IQ4_XS] = panel_iq4_xs, [DTYPE_Q6_K] = panel_q6_k, [DTYPE_Q3_K] = panel_q3_k,       \
-        [DTYPE_Q2_K] = panel_q2_k,                                                                 \
+        [DTYPE_Q2_K] = panel_q2_k, [DTYPE_INT4] = panel_int4, [DTYPE_INT8] = panel_int8,           \
+        [DTYPE_INT8_Z] = panel_int8_z, [DTYPE_NF4] = panel_table4, [DTYPE_FP4] = panel_table4,     \
     }
 
 #endif

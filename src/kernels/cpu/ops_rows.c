@@ -1,7 +1,8 @@
 /* kernels/cpu/ops_rows.c - drivers of the ops that work row by row.
  *
  * Entry points: op_embed_run, op_norm_run, op_quant_run, op_rope_run, op_kv_write_run,
- * op_act_run, op_act_follow, op_add_run, op_softcap_run, op_gather_run, op_pool_run.
+ * op_act_run, op_act_follow, op_add_run, op_softcap_run, op_gather_run, op_permute_run,
+ * op_pool_run.
  */
 #include <math.h>
 #include <string.h>
@@ -258,6 +259,18 @@ void op_gather_run(const struct cpu_run *x, const struct op *op, uint32_t ith, u
         CHECK(from < src.row_count);
         if (run_row_is_live(x, dst.kind, r))
             memcpy(mat_f32(&dst, r), mat_f32(&src, from), dst.cols * sizeof(float));
+    }
+}
+
+void op_permute_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
+    struct mat src = mat_of(x, op->permute.src), dst = mat_of(x, op->permute.dst);
+    const float *order = vector_floats(op->permute.order);
+    struct range rows = range_share(dst.row_count, ith, nth);
+    for (uint32_t r = rows.first; r < rows.end; r++) {
+        if (!run_row_is_live(x, dst.kind, r)) continue;
+        const float *in = mat_f32(&src, r);
+        float *out = mat_f32(&dst, r);
+        for (uint32_t i = 0; i < dst.cols; i++) out[i] = in[(uint32_t)order[i]];
     }
 }
 

@@ -23,8 +23,9 @@ enum {
 
 static enum pack_layout layout_of(enum dtype type) {
     if (!dtype_is_quantised(type)) return PACK_PLAIN;
-    if (type == DTYPE_Q4_0 || type == DTYPE_Q4_1 || type == DTYPE_IQ4_NL) return PACK_NIBBLES;
-    return dtype_has_codes(type) ? PACK_SUPER : PACK_BYTES;
+    if (type == DTYPE_Q4_0 || type == DTYPE_Q4_1) return PACK_NIBBLES;
+    if (!dtype_has_codes(type)) return PACK_BYTES;
+    return dtype_info(type)->block_elems == Q8_BLOCK ? PACK_NIBBLES : PACK_SUPER;
 }
 
 /* Formats with one f16 scale in each block of 32: packing keeps their size. */
@@ -36,6 +37,7 @@ static bool has_half_scales(enum dtype type) {
     case DTYPE_Q5_1:
     case DTYPE_Q8_0:
     case DTYPE_IQ4_NL:
+    case DTYPE_INT4:
         return true;
     default:
         return false;
@@ -52,6 +54,7 @@ struct pack_info pack_info(enum dtype type) {
     }
     info.half_scales = has_half_scales(type);
     info.has_min = d->has_min;
+    info.has_zero = type == DTYPE_INT4;
     info.group_elems = d->group_elems;
     info.high_bits = type == DTYPE_Q6_K ? 2 : type == DTYPE_Q5_K ? 1 : 0;
     uint32_t groups = Q8_BLOCK / d->group_elems;
@@ -61,9 +64,10 @@ struct pack_info pack_info(enum dtype type) {
         return info;
     }
     info.step_elems = Q8_BLOCK;
-    uint32_t numbers = PANEL_ROWS * groups * (d->has_min ? 2 : 1);
+    uint32_t scale_bytes = info.half_scales ? 2 : 4;
+    uint32_t min_bytes = info.has_zero ? 1 : d->has_min ? scale_bytes : 0;
     info.step_bytes = (info.layout == PACK_NIBBLES ? PACK_NIBBLE_BYTES : VALUE_BYTES) +
-                      numbers * (info.half_scales ? 2 : 4);
+                      PANEL_ROWS * groups * (scale_bytes + min_bytes);
     return info;
 }
 
@@ -142,6 +146,16 @@ static void put_super(const struct pack_info *info, const struct dtype_codes *in
     }
 }
 
+/* The scale of a block of nibbles, and its zero point behind the scales. */
+static void put_scale(const struct pack_info *info, const struct dtype_codes *in, uint32_t r,
+                      uint8_t *numbers) {
+    if (info->half_scales)
+        put_u16(numbers, r, in->d);
+    else
+        memcpy(numbers + sizeof(in->wide_d) * r, &in->wide_d, sizeof(in->wide_d));
+    if (info->has_zero) numbers[PANEL_ROWS * sizeof(in->d) + r] = (uint8_t)in->min[0];
+}
+
 /* All of row `src`, of a format that has codes, becomes row `r` of the panel. */
 static void put_coded_row(const struct packed *p, const uint8_t *src, uint32_t r, uint8_t *panel) {
     const struct dtype_info *d = dtype_info(p->type);
@@ -153,7 +167,7 @@ static void put_coded_row(const struct packed *p, const uint8_t *src, uint32_t r
             put_super(&info, &codes, r, panel);
         } else {
             put_nibbles(codes.code, r, panel);
-            put_u16(panel + PACK_NIBBLE_BYTES, r, codes.d);
+            put_scale(&info, &codes, r, panel + PACK_NIBBLE_BYTES);
         }
         panel += info.step_bytes;
     }
@@ -216,7 +230,9 @@ static void get_numbers(const struct pack_info *info, const uint8_t *in, uint32_
     uint32_t groups = Q8_BLOCK / info->group_elems;
     for (uint32_t g = 0; g < groups; g++) {
         out->scale[g] = get_number(in, g * PANEL_ROWS + r, info->half_scales);
-        if (info->has_min)
+        if (info->has_zero)
+            out->min[g] = -(out->scale[g] * (float)(int8_t)in[PANEL_ROWS * sizeof(uint16_t) + r]);
+        else if (info->has_min)
             out->min[g] = get_number(in, (groups + g) * PANEL_ROWS + r, info->half_scales);
     }
 }
@@ -333,23 +349,54 @@ struct pack_job {
     size_t row_bytes;
 };
 
+static void put_row(const struct packed *p, const uint8_t *src, uint32_t r, uint8_t *panel) {
+    if (layout_of(p->type) == PACK_PLAIN)
+        put_plain_row(p, src, r, panel);
+    else if (dtype_has_codes(p->type))
+        put_coded_row(p, src, r, panel);
+    else
+        put_quantised_row(p, src, r, panel);
+}
+
+/* A panel of rows that a source makes, some columns at a time. */
+static void put_made_panel(const struct packed *p, const struct row_source *source, uint32_t panel,
+                           uint8_t *out) {
+    enum { SOME = 8, BLOCK_BYTES_MAX = 36 };
+    uint8_t room[PANEL_ROWS * SOME * BLOCK_BYTES_MAX];
+    const struct dtype_info *d = dtype_info(p->type);
+    struct pack_info info = pack_info(p->type);
+    struct packed part = *p;
+    struct row_piece piece = {.first_row = panel * PANEL_ROWS, .row_count = PANEL_ROWS};
+    CHECK(d->block_elems == Q8_BLOCK);
+    CHECK(d->block_bytes <= BLOCK_BYTES_MAX);
+    if (p->rows - piece.first_row < PANEL_ROWS) piece.row_count = p->rows - piece.first_row;
+    for (; piece.first_block < p->cols / Q8_BLOCK; piece.first_block += SOME) {
+        uint32_t left = p->cols / Q8_BLOCK - piece.first_block;
+        piece.block_count = left < SOME ? left : SOME;
+        source->read(source, &piece, room);
+        part.cols = piece.block_count * Q8_BLOCK;
+        size_t row_bytes = (size_t)piece.block_count * d->block_bytes;
+        for (uint32_t r = 0; r < piece.row_count; r++)
+            put_row(&part, room + r * row_bytes, r,
+                    out + (size_t)piece.first_block * info.step_bytes);
+    }
+}
+
 static void pack_share(void *ctx, uint32_t thread_idx, uint32_t thread_count) {
     const struct pack_job *job = ctx;
     struct packed *p = job->p;
-    bool plain = layout_of(p->type) == PACK_PLAIN, coded = dtype_has_codes(p->type);
     uint64_t panels = (uint64_t)p->panel_count * p->experts;
     uint64_t end = panels * (thread_idx + 1) / thread_count;
     for (uint64_t i = panels * thread_idx / thread_count; i < end; i++) {
         uint32_t expert = (uint32_t)(i / p->panel_count), panel = (uint32_t)(i % p->panel_count);
+        if (job->w->source) {
+            put_made_panel(p, weight_source(job->w, expert), panel, p->data + i * p->panel_bytes);
+            continue;
+        }
         for (uint32_t r = 0; r < PANEL_ROWS && panel * PANEL_ROWS + r < p->rows; r++) {
             size_t row = (size_t)panel * PANEL_ROWS + r;
             const uint8_t *src = weight_data(job->w, expert) + row * job->row_bytes;
-            if (plain)
-                put_plain_row(p, src, r, p->data + i * p->panel_bytes);
-            else if (coded)
-                put_coded_row(p, src, r, p->data + i * p->panel_bytes);
-            else
-                put_quantised_row(p, src, r, p->data + i * p->panel_bytes);
+            put_row(p, src, r, p->data + i * p->panel_bytes);
         }
     }
 }

@@ -4,7 +4,8 @@
  * rows; an expert's panels follow those of the expert before. A panel is one stream of bytes
  * that a kernel reads once, front to back. `r` is a row of the panel, b a block of 32 k:
  *
- *   PACK_NIBBLES  per b: 256 bytes of nibbles, then 16 scales, then 16 minima if there are any.
+ *   PACK_NIBBLES  per b: 256 bytes of nibbles, then 16 scales, then 16 minima if there are any, or
+ *                 16 zero points, int8: the minimum is -(scale x zero point), exact in f32.
  *                 Byte [j 0..3][r 0..15][c 0..3] holds k = 4j + c low and k = 16 + 4j + c high,
  *                 so that a vector of 32 bytes is 8 rows x 4 k once unpacked.
  *   PACK_BYTES    per b: 512 bytes [j 0..7][r][c 0..3], k = 4j + c; then for each group of the
@@ -20,9 +21,9 @@
  *
  * Scales and minima are f16 where the file keeps them so, else f32. Nibbles hold q + 8 for Q4_0,
  * whose kernels take 8 x isum away again, and the codes of tensor/dtype.h for formats that have
- * them: q + 32 for Q6_K, places in a table for IQ4_NL and IQ4_XS. Bits of a packed weight: Q4_K
- * 4.63, Q5_K 5.63, Q6_K 6.56, IQ4_XS 4.31; the formats of f16 scales as in the file, but Q5_0
- * 8.5 and Q5_1 9; Q2_K 12 and Q3_K 10.
+ * them: q + 32 for Q6_K, places in a table for IQ4_NL, IQ4_XS, NF4 and FP4. Bits of a packed
+ * weight: Q4_K 4.63, Q5_K 5.63, Q6_K 6.56, IQ4_XS 4.31; the formats of f16 scales as in the file,
+ * but Q5_0 8.5 and Q5_1 9; Q2_K 12 and Q3_K 10; INT4 4.75, NF4 and FP4 5, INT8 9, INT8_Z 10.
  *
  * Lifetime: made by pack_create, filled once, freed by pack_free. Thread: read-only once made.
  */
@@ -52,6 +53,7 @@ struct pack_info {
     enum pack_layout layout;
     bool half_scales; /* scales and minima are f16 */
     bool has_min;
+    bool has_zero;        /* minima are there as zero points */
     uint32_t group_elems; /* 16 or 32; 0 for plain */
     uint32_t high_bits;   /* of a code, beyond its nibble: 0, 1 or 2 */
     uint32_t step_elems;  /* k of a step: 32; 256 of a superblock, 1 of a plain panel */

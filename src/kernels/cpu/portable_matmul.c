@@ -58,13 +58,21 @@ static void add_group(const int32_t sums[PANEL_ROWS], const struct numbers *n, b
     for (int r = 0; r < PANEL_ROWS; r++) acc[r] = fmaf(n->min[r], dsum, acc[r]);
 }
 
+/* Sixteen zero points as minima. */
+static void load_zeros(const uint8_t *p, const float scale[PANEL_ROWS], float min[PANEL_ROWS]) {
+    for (int r = 0; r < PANEL_ROWS; r++) min[r] = -(scale[r] * (float)(int8_t)p[r]);
+}
+
 static void block_numbers(const struct pack_info *info, const uint8_t *p,
                           struct numbers n[GROUPS_MAX]) {
     uint32_t groups = Q8_BLOCK / info->group_elems;
     size_t bytes = PANEL_ROWS * (info->half_scales ? 2 : 4);
     for (uint32_t g = 0; g < groups; g++) {
         load_numbers(p + g * bytes, info->half_scales, n[g].scale);
-        if (info->has_min) load_numbers(p + (groups + g) * bytes, info->half_scales, n[g].min);
+        if (info->has_zero)
+            load_zeros(p + bytes, n[g].scale, n[g].min);
+        else if (info->has_min)
+            load_numbers(p + (groups + g) * bytes, info->half_scales, n[g].min);
     }
 }
 
@@ -213,4 +221,6 @@ mm_panel_fn *const portable_panels[DTYPE_COUNT] = {
     [DTYPE_Q5_0] = byte_panel,   [DTYPE_Q5_1] = byte_panel,    [DTYPE_Q5_K] = super_panel,
     [DTYPE_Q8_0] = byte_panel,   [DTYPE_IQ4_NL] = table_panel, [DTYPE_IQ4_XS] = super_panel,
     [DTYPE_Q6_K] = super_panel,  [DTYPE_Q3_K] = byte_panel,    [DTYPE_Q2_K] = byte_panel,
+    [DTYPE_INT4] = nibble_panel, [DTYPE_INT8] = byte_panel,    [DTYPE_INT8_Z] = byte_panel,
+    [DTYPE_NF4] = table_panel,   [DTYPE_FP4] = table_panel,
 };

@@ -5,19 +5,25 @@
 #include "base/check.h"
 #include "kernels/cpu/cpu_int.h"
 
-enum { BLOCK_ELEMS_MAX = 256, GROUPS_MAX = BLOCK_ELEMS_MAX / 16 };
+enum { BLOCK_ELEMS_MAX = 256, BLOCK_BYTES_MAX = 210, GROUPS_MAX = BLOCK_ELEMS_MAX / 16 };
 
 /* One row of a matrix in the file. */
 struct weight_row {
     enum dtype type;
-    uint32_t cols;
+    uint32_t cols, row;
     const uint8_t *data;
+    const struct row_source *source; /* NULL: the row lies in data */
 };
 
 static struct weight_row row_of(const struct weight *w, uint32_t expert, uint32_t row) {
     size_t row_bytes;
+    struct weight_row r = {w->type, w->cols, row, NULL, NULL};
     CHECK(dtype_bytes(w->type, w->cols, &row_bytes));
-    return (struct weight_row){w->type, w->cols, weight_data(w, expert) + row * row_bytes};
+    if (w->source)
+        r.source = weight_source(w, expert);
+    else
+        r.data = weight_data(w, expert) + row * row_bytes;
+    return r;
 }
 
 static float dot_plain(const struct weight_row *w, const float *x) {
@@ -45,8 +51,12 @@ static float dot_quantised(const struct weight_row *w, const struct q8_row *x) {
     const float *dsum = elems == Q8_BLOCK ? x->dsum : x->dsum16;
     int8_t q[BLOCK_ELEMS_MAX];
     float scale[GROUPS_MAX], min[GROUPS_MAX], acc = 0.0f;
-    const uint8_t *block = w->data;
-    for (uint32_t k = 0; k < w->cols; k += info->block_elems, block += info->block_bytes) {
+    uint8_t room[BLOCK_BYTES_MAX];
+    CHECK(info->block_bytes <= BLOCK_BYTES_MAX);
+    for (uint32_t k = 0, b = 0; k < w->cols; k += info->block_elems, b++) {
+        const struct row_piece piece = {w->row, 1, b, 1};
+        if (w->source) w->source->read(w->source, &piece, room);
+        const uint8_t *block = w->source ? room : w->data + (size_t)b * info->block_bytes;
         dtype_unpack(w->type, block, q, scale, min);
         for (uint32_t e = 0; e < info->block_elems; e += elems) {
             acc = add_group(acc, x, k + e, elems, q + e, scale[e / elems]);

@@ -108,7 +108,8 @@ static void open_values(const uint8_t *from, const struct opening *o, uint8_t *t
 static struct opening opening_of(enum dtype type) {
     int less = type == DTYPE_Q4_0 ? 8 : type == DTYPE_Q6_K ? 32 : 0;
     struct opening o = {.high_bits = pack_info(type).high_bits,
-                        .table = type == DTYPE_IQ4_NL || type == DTYPE_IQ4_XS,
+                        .table = type == DTYPE_IQ4_NL || type == DTYPE_IQ4_XS ||
+                                 type == DTYPE_NF4 || type == DTYPE_FP4,
                         .less = _mm512_set1_epi8((char)less)};
     if (o.table) o.values = codes_table(type);
     return o;
@@ -138,11 +139,15 @@ static void open_super(const uint8_t *super, const struct pack_info *info, const
 /* A block of nibbles likewise. */
 static void open_nibbles(const uint8_t *block, const struct pack_info *info,
                          const struct opening *o, uint8_t *to) {
-    uint32_t arrays = info->has_min ? 2 : 1;
+    const uint8_t *numbers = block + PACK_NIBBLE_BYTES;
     open_values(block, o, to);
-    for (uint32_t i = 0; i < arrays; i++)
-        put_floats(codes_halves(block + PACK_NIBBLE_BYTES + (size_t)i * PANEL_ROWS * 2),
-                   to + VALUE_BYTES, i);
+    __m512 scales = info->half_scales ? codes_halves(numbers)
+                                      : _mm512_loadu_ps((const float *)(const void *)numbers);
+    put_floats(scales, to + VALUE_BYTES, 0);
+    if (!info->has_min) return;
+    numbers += (size_t)PANEL_ROWS * 2; /* formats of f32 scales have no minima */
+    put_floats(info->has_zero ? codes_minima(numbers, scales) : codes_halves(numbers),
+               to + VALUE_BYTES, 1);
 }
 
 void avx512_open(const struct packed *w, const uint8_t *panel, uint8_t *room) {

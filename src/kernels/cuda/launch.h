@@ -82,7 +82,7 @@ void cuda_add(const struct cuda_mat *src, const struct cuda_mat *dst,
               const struct cuda_queue *queue);
 void cuda_softcap(float cap, const struct cuda_mat *x, const struct cuda_queue *queue);
 void cuda_gather(const struct cuda_mat *src, const struct cuda_mat *dst, const uint32_t *output_row,
-                 const struct cuda_queue *queue);
+                 const float *order, const struct cuda_queue *queue);
 
 enum cuda_pool_kind { CUDA_POOL_MEAN, CUDA_POOL_FIRST, CUDA_POOL_LAST };
 struct cuda_pool {

@@ -179,7 +179,12 @@ static void launch_softcap(const struct cuda_run *x, const struct op *op) {
 
 static void launch_gather(const struct cuda_run *x, const struct op *op) {
     struct cuda_mat src = mat_of(x, op->gather.src), dst = mat_of(x, op->gather.dst);
-    cuda_gather(&src, &dst, x->output_row, &x->queue);
+    cuda_gather(&src, &dst, x->output_row, NULL, &x->queue);
+}
+
+static void launch_permute(const struct cuda_run *x, const struct op *op) {
+    struct cuda_mat src = mat_of(x, op->permute.src), dst = mat_of(x, op->permute.dst);
+    cuda_gather(&src, &dst, NULL, cuda_vector_of(op->permute.order), &x->queue);
 }
 
 static void launch_pool(const struct cuda_run *x, const struct op *op) {
@@ -611,6 +616,7 @@ static op_launch_fn *const launchers[OP_COUNT] = {
     [OP_EXPERT_MATMUL] = launch_expert_matmul,
     [OP_EXPERT_SUM] = launch_expert_sum,
     [OP_GATHER] = launch_gather,
+    [OP_PERMUTE] = launch_permute,
     [OP_POOL] = launch_pool,
 };
 

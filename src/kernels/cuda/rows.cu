@@ -1,5 +1,5 @@
 /* kernels/cuda/rows.cu - ops that work row by row: embed, norm, quantise, rope, act, add, softcap,
- * gather, pool. Formulas: graph/op_args.h; order: kernels/cpu/numerics.h.
+ * gather, permute, pool. Formulas: graph/op_args.h; order: kernels/cpu/numerics.h.
  *
  * Mapping: a block owns a row (blockIdx.x), or a piece of one; threads stride along its columns, so
  * that neighbours read neighbouring floats. Norms sum in 16 lanes by column mod 16, so a half warp
@@ -315,22 +315,24 @@ void cuda_softcap(float cap, const struct cuda_mat *x, const struct cuda_queue *
     launch(queue, softcap_kernel, grid, ROW_THREADS, 0, cap, *x);
 }
 
-/* ---- gather, pool ---- */
+/* ---- gather, permute, pool ---- */
 
+/* Other rows, or other columns. */
 static __global__ void gather_kernel(struct cuda_mat src, struct cuda_mat dst,
-                                     const uint32_t *output_row) {
+                                     const uint32_t *output_row, const float *order) {
     begin_kernel();
     uint32_t row = blockIdx.x;
     if (!mat_is_live(dst, row)) return;
-    const float *in = mat_f32(src, output_row[row]);
+    const float *in = mat_f32(src, output_row ? output_row[row] : row);
     float *out = mat_f32(dst, row);
-    for (uint32_t i = threadIdx.x; i < dst.cols; i += ROW_THREADS) out[i] = in[i];
+    for (uint32_t i = threadIdx.x; i < dst.cols; i += ROW_THREADS)
+        out[i] = in[order ? (uint32_t)order[i] : i];
 }
 
 void cuda_gather(const struct cuda_mat *src, const struct cuda_mat *dst, const uint32_t *output_row,
-                 const struct cuda_queue *queue) {
+                 const float *order, const struct cuda_queue *queue) {
     if (dst->row_count == 0) return;
-    launch(queue, gather_kernel, dst->row_count, ROW_THREADS, 0, *src, *dst, output_row);
+    launch(queue, gather_kernel, dst->row_count, ROW_THREADS, 0, *src, *dst, output_row, order);
 }
 
 /* Rising rows, one accumulator per column; then divided by how many there were. */

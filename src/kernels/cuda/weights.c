@@ -52,7 +52,7 @@ static enum cuda_form form_of(const struct weight *w) {
 
 /* Of a code: 4 where all of a format's codes are 0 to 15. */
 static uint32_t code_bits(enum dtype type) {
-    return type == DTYPE_Q4_K || type == DTYPE_Q4_1 ? 4 : 8;
+    return type == DTYPE_Q4_K || type == DTYPE_Q4_1 || type == DTYPE_INT4 ? 4 : 8;
 }
 
 static bool becomes_fp8(const struct cuda_device *dev, const struct weight *w,
@@ -163,12 +163,13 @@ static void pack_codes4(const int8_t q[32], int8_t *to) {
     for (uint32_t i = 0; i < CUDA_CODE_RUN; i++) to[i] = (int8_t)(q[i] | q[i + CUDA_CODE_RUN] << 4);
 }
 
+/* Columns [k, end) of a row, whose blocks lie at `from`. */
 static void unpack_row(const struct weight *w, const struct cuda_matrix *m, const uint8_t *from,
-                       uint32_t row, struct codes_piece *p) {
+                       uint32_t k, uint32_t end, uint32_t row, struct codes_piece *p) {
     const struct dtype_info *info = dtype_info(w->type);
     int8_t q[BLOCK_ELEMS_MAX];
     float scale[GROUPS_MAX], min[GROUPS_MAX];
-    for (uint32_t k = 0; k < w->cols; k += info->block_elems, from += info->block_bytes) {
+    for (; k < end; k += info->block_elems, from += info->block_bytes) {
         dtype_unpack(w->type, from, q, scale, min);
         for (uint32_t i = 0; m->bits == 4 && i < info->block_elems; i += 32)
             pack_codes4(q + i, p->codes + cuda_code4_index(row, k + i, w->cols));
@@ -182,6 +183,34 @@ static void unpack_row(const struct weight *w, const struct cuda_matrix *m, cons
     }
 }
 
+/* Tiles of a weight whose rows a source makes, some columns at a time. */
+static void unpack_made_tiles(const struct weight *w, const struct cuda_matrix *m, uint32_t expert,
+                              uint32_t tile, struct codes_piece *p) {
+    enum { SOME_ROWS = 16, SOME = 8, BLOCK_BYTES = 36 };
+    uint8_t room[SOME_ROWS * SOME * BLOCK_BYTES];
+    const struct row_source *source = weight_source(w, expert);
+    const struct dtype_info *info = dtype_info(w->type);
+    uint32_t first = tile * CUDA_TILE_ROWS, blocks = w->cols / info->block_elems;
+    uint32_t end =
+        first + p->tiles * CUDA_TILE_ROWS < w->rows ? first + p->tiles * CUDA_TILE_ROWS : w->rows;
+    CHECK(info->block_bytes <= BLOCK_BYTES);
+    for (struct row_piece piece = {.first_row = first}; piece.first_row < end;
+         piece.first_row += piece.row_count) {
+        uint32_t left = end - piece.first_row;
+        piece.row_count = left < SOME_ROWS ? left : SOME_ROWS;
+        for (piece.first_block = 0; piece.first_block < blocks; piece.first_block += SOME) {
+            left = blocks - piece.first_block;
+            piece.block_count = left < SOME ? left : SOME;
+            source->read(source, &piece, room);
+            for (uint32_t r = 0; r < piece.row_count; r++)
+                unpack_row(w, m, room + (size_t)r * piece.block_count * info->block_bytes,
+                           piece.first_block * info->block_elems,
+                           (piece.first_block + piece.block_count) * info->block_elems,
+                           piece.first_row - first + r, p);
+        }
+    }
+}
+
 static void unpack_tiles(const struct weight *w, const struct cuda_matrix *m, uint32_t expert,
                          uint32_t tile, struct codes_piece *p) {
     size_t row_bytes;
@@ -191,8 +220,12 @@ static void unpack_tiles(const struct weight *w, const struct cuda_matrix *m, ui
     memset(p->codes, 0, (size_t)count * w->cols * m->bits / 8);
     memset(p->scale, 0, scales * sizeof(float));
     if (p->min) memset(p->min, 0, scales * sizeof(float));
+    if (w->source) {
+        unpack_made_tiles(w, m, expert, tile, p);
+        return;
+    }
     for (uint32_t r = 0; r < count && first + r < w->rows; r++)
-        unpack_row(w, m, weight_data(w, expert) + (first + r) * row_bytes, r, p);
+        unpack_row(w, m, weight_data(w, expert) + (first + r) * row_bytes, 0, w->cols, r, p);
 }
 
 static bool copy_tiles(const struct weight *w, const struct cuda_matrix *m, uint32_t expert,

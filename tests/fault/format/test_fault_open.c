@@ -12,6 +12,7 @@
 #include "fault/fail_alloc.h"
 #include "format/model_file.h"
 #include "unit/format/make_files.h"
+#include "unit/format/make_quant.h"
 #include "unit/format/use_model.h"
 
 enum { ALLOCATIONS_MAX = 10000 };
@@ -106,11 +107,26 @@ static void test_opening_a_folder_survives_any_failed_allocation(void **state) {
     }
 }
 
+static void test_opening_a_quantised_folder_survives_any_failed_allocation(void **state) {
+    (void)state;
+    char folder[256];
+    make_folder(folder, sizeof(folder));
+    write_text(folder, "config.json",
+               "{\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4, "
+               "\"group_size\": 32, \"desc_act\": true}}");
+    /* Groups in falling order, so that inputs are sorted. */
+    write_quantised(folder, "m.qweight I32 8 16;m.qzeros I32 2 2;m.scales BF16 2 16;"
+                            "m.g_idx I32 64 ^32;");
+    assert_in_range(walk(folder, folder), 20, ALLOCATIONS_MAX);
+    remove_folder(folder);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_opening_a_gguf_survives_any_failed_allocation),
         cmocka_unit_test(test_opening_a_split_gguf_survives_any_failed_allocation),
         cmocka_unit_test(test_opening_a_folder_survives_any_failed_allocation),
+        cmocka_unit_test(test_opening_a_quantised_folder_survives_any_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "format/model_file.h"
+#include "tensor/row_source.h"
 
 enum { USED_TENSORS_MAX = 1000, USED_BYTES_MAX = 1 << 20 };
 
@@ -44,14 +45,35 @@ static inline void use_fact(const struct model_file *f, const char *key) {
     }
 }
 
+/* The first and the last block of the first and of the last row. */
+static inline void use_source(const struct tensor_info *t) {
+    enum { BLOCK_BYTES_MAX = 64 };
+    const struct dtype_info *info = dtype_info(t->type);
+    uint32_t rows[] = {0, (uint32_t)t->dims[0] - 1};
+    uint32_t blocks[] = {0, (uint32_t)(t->dims[1] / info->block_elems) - 1};
+    uint8_t block[BLOCK_BYTES_MAX];
+    float values[256];
+    CHECK(info->block_bytes <= BLOCK_BYTES_MAX);
+    for (int i = 0; i < 4; i++) {
+        const struct row_piece piece = {rows[i / 2], 1, blocks[i % 2], 1};
+        t->source->read(t->source, &piece, block);
+        dtype_dequant(t->type, block, info->block_elems, values);
+    }
+    for (uint64_t k = 0; t->order && k < t->dims[1]; k++) CHECK(t->order[k] < t->dims[1]);
+}
+
 static inline void use_tensor(const struct tensor_info *t) {
     const struct dtype_info *info = dtype_info(t->type);
     size_t bytes;
     uint64_t elems = 1;
     for (int i = 0; i < TENSOR_DIMS_MAX; i++) elems *= t->dims[i];
     CHECK(dtype_bytes(t->type, elems, &bytes));
-    CHECK(bytes == t->bytes);
     float values[256];
+    if (t->source) {
+        use_source(t);
+        return;
+    }
+    CHECK(bytes == t->bytes);
     const char *data = t->data;
     dtype_dequant(t->type, data, info->block_elems, values);
     dtype_dequant(t->type, data + t->bytes - info->block_bytes, info->block_elems, values);

@@ -1,0 +1,89 @@
+/* format/quant.h - matrices of a folder that another tool quantised; no other folder includes it.
+ *
+ * Such a folder keeps a matrix as several tensors: codes packed into integers, scales, zero points.
+ * quant_apply puts them together: for each matrix it adds one tensor, NAME.weight, whose rows a
+ * row_source makes (tensor/row_source.h), and forgets the parts. What is read, and how it is
+ * rewritten, is in docs/decisions/0020.
+ *
+ *     gptq                NAME.qweight, .qzeros, .scales, .g_idx          quant_gptq.c
+ *     awq                 NAME.qweight, .qzeros, .scales                  quant_gptq.c
+ *
+ * Everything is checked before a row is made of it: reading a row cannot fail.
+ */
+#ifndef FORMAT_QUANT_H
+#define FORMAT_QUANT_H
+
+#include "base/json.h"
+#include "format/format_int.h"
+#include "tensor/row_source.h"
+
+/* One folder while its matrices are put together. */
+struct quant {
+    struct model_file *f;
+    const struct json *config; /* quantization_config */
+    struct err *err;
+};
+
+/* A folder whose config.json, `config`, may be NULL. What is wrong with a quantised folder does not
+ * stop the opening: model_file_problem says it. ST_NOMEM does. */
+enum status quant_apply(struct model_file *f, const struct json *config, struct err *err);
+
+/* The methods: every matrix in the folder that has its tensors. */
+enum status quant_gptq(struct quant *q);
+enum status quant_awq(struct quant *q);
+
+/* ---- what the methods share ---- */
+
+/* If `name` ends in `suffix`, what is before it. */
+bool quant_stem(struct str name, const char *suffix, struct str *stem);
+
+/* Tensor STEM + suffix; NULL: there is none. A float tensor becomes a part, which is forgotten. */
+const struct raw_tensor *quant_raw(const struct quant *q, struct str stem, const char *suffix);
+const struct tensor_info *quant_part(const struct quant *q, struct str stem, const char *suffix);
+
+/* Add STEM.weight. `t` lacks its name. */
+enum status quant_add(struct quant *q, struct str stem, struct tensor_info t);
+
+/* Sentences. The first: STEM + suffix is missing, and what needs it. */
+enum status quant_say_missing(const struct quant *q, struct str stem, const char *suffix,
+                              const char *needed_by);
+enum status quant_say(const struct quant *q, const char *what, ...)
+    __attribute__((format(printf, 2, 3)));
+enum status quant_no_memory(const struct quant *q);
+
+/* ST_BAD unless the tensor has this format and shape; `why`: what the shape follows from. */
+enum status quant_check_raw(const struct quant *q, const struct raw_tensor *t, const char *format,
+                            uint64_t rows, uint64_t cols, const char *why);
+enum status quant_check_part(const struct quant *q, const struct tensor_info *t, uint64_t rows,
+                             uint64_t cols, const char *why);
+
+/* A number of the config: false if it is absent, null or no whole number. */
+bool quant_int(const struct quant *q, const char *path, int64_t *out);
+
+/* ---- rows of whole numbers with scales and zero points ---- */
+
+enum int_layout {
+    INT_DOWN,  /* words along the inputs, [K / codes of a word][N]: GPTQ */
+    INT_AWQ,   /* words along the outputs, [K][N / 8], in AWQ's order */
+    INT_ALONG, /* words along the inputs, [N][K / codes of a word]: compressed-tensors */
+};
+
+/* Element (n, k) is scale * (code - zero), of the group that input k is in. */
+struct int_rows {
+    struct row_source base;
+    enum int_layout layout;
+    enum dtype type, scale_type;
+    uint32_t bits, rows, cols;
+    uint32_t group_cols, groups;
+    const uint8_t *codes, *scales;
+    const uint8_t *zeros;        /* NULL: all are `zero` */
+    uint32_t zero, zero_add;     /* zero_add: what a stored zero point is less than the real one */
+    const uint32_t *order;       /* NULL, or the inputs in the order of their groups */
+    const uint32_t *block_group; /* with an order: the group of each 32 of them */
+};
+
+/* Check a matrix, choose its type and add it. `r` is in the arena; its base is filled here. */
+enum status int_rows_add(struct quant *q, struct str stem, struct int_rows *r,
+                         const struct raw_tensor *g_idx);
+
+#endif

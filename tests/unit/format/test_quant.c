@@ -1,0 +1,172 @@
+/* Goal:   a quantised folder whose config and tensors disagree, or that asks for what is not read,
+ *         opens for its tokenizer and says in one sentence why it does not run.
+ * Method: small folders written by the test, each wrong in one place; and the same put right. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/model_file.h"
+#include "tensor/row_source.h"
+#include "unit/format/make_files.h"
+#include "unit/format/make_quant.h"
+#include "unit/format/use_model.h"
+
+struct wrong {
+    const char *config;  /* quantization_config */
+    const char *tensors; /* NAME FORMAT DIM ...; */
+    const char *says;
+};
+
+static void check_wrong(const struct wrong *w) {
+    char folder[256], config[1024];
+    struct err err = {0};
+    struct model_file *f;
+    make_folder(folder, sizeof(folder));
+    snprintf(config, sizeof(config), "{\"a\": 1%s%s}",
+             *w->config ? ", \"quantization_config\": " : "", w->config);
+    write_text(folder, "config.json", config);
+    write_quantised(folder, w->tensors);
+    if (model_file_open(folder, &f, &err) != ST_OK) fail_msg("%s", err.text);
+    const char *problem = model_file_problem(f);
+    if (!problem != !w->says || (w->says && !strstr(problem, w->says)))
+        fail_msg("\"%s\", expected \"%s\"", problem ? problem : "nothing",
+                 w->says ? w->says : "nothing");
+    if (problem) {
+        snprintf(err.text, sizeof(err.text), "%s", problem);
+        assert_true(is_sentence(&err, folder));
+    }
+    use_model(f);
+    model_file_close(f);
+    remove_folder(folder);
+}
+
+#define GPTQ(more) "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 32" more "}"
+#define AWQ(more) "{\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 32" more "}"
+#define GPTQ_TENSORS "m.qweight I32 8 16;m.qzeros I32 2 2;m.scales F16 2 16;"
+#define AWQ_TENSORS "m.qweight I32 64 2;m.qzeros I32 2 2;m.scales F16 2 16;"
+
+static void test_gptq_that_is_wrong_is_one_sentence(void **state) {
+    (void)state;
+    static const struct wrong cases[] = {
+        {GPTQ(""), GPTQ_TENSORS, NULL},
+        {GPTQ(", \"checkpoint_format\": \"gptq_v2\""), GPTQ_TENSORS "m.g_idx I32 64;", NULL},
+        {GPTQ(", \"dynamic\": {}"), GPTQ_TENSORS, NULL},
+        {"", GPTQ_TENSORS, "tensor m.qweight holds codes of type I32, but config.json has no"},
+        {"{\"quant_method\": \"gptq\", \"group_size\": 32}", GPTQ_TENSORS, "bits is missing"},
+        {"{\"quant_method\": \"gptq\", \"bits\": 4}", GPTQ_TENSORS, "group_size is missing"},
+        {"{\"quant_method\": \"gptq\", \"bits\": 3, \"group_size\": 32}", GPTQ_TENSORS,
+         "bits is 3, expected 4 or 8"},
+        {"{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 48}", GPTQ_TENSORS,
+         "group_size is 48, expected -1 or a multiple of 32"},
+        {"{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": -7}", GPTQ_TENSORS,
+         "group_size is -7"},
+        {"{\"quant_method\": \"gptq\", \"bits\": 8, \"group_size\": 32}", GPTQ_TENSORS,
+         "tensor m.scales is F16 of shape (2, 16), expected (1, 16) for 32 inputs and 16 outputs "
+         "at bits 8 and group_size 32"},
+        {"{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 64}", GPTQ_TENSORS,
+         "tensor m.scales is F16 of shape (2, 16), expected (1, 16)"},
+        {"{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": -1}", GPTQ_TENSORS,
+         "tensor m.scales is F16 of shape (2, 16), expected (1, 16)"},
+        {GPTQ(", \"checkpoint_format\": \"marlin\""), GPTQ_TENSORS,
+         "checkpoint_format is \"marlin\", expected gptq or gptq_v2"},
+        {GPTQ(", \"dynamic\": {\"+:.*q_proj\": {\"bits\": 8}}"), GPTQ_TENSORS, "dynamic has rules"},
+        {GPTQ(", \"desc_act\": true"), GPTQ_TENSORS, "tensor m.g_idx is missing"},
+        {GPTQ(""), "m.qweight I32 8 16;m.scales F16 2 16;", "tensor m.qzeros is missing"},
+        {GPTQ(""), "m.qweight I32 8 16;m.qzeros I32 2 2;", "tensor m.scales is missing"},
+        {GPTQ(""), "m.qweight I32 8 16;m.qzeros I32 2 4;m.scales F16 2 16;",
+         "tensor m.qzeros is I32 of shape (2, 4), expected (2, 2)"},
+        {GPTQ(""), "m.qweight I32 8 16;m.qzeros U8 2 2;m.scales F16 2 16;",
+         "tensor m.qzeros is U8, expected I32"},
+        {GPTQ(""), "m.qweight I32 8 16;m.qzeros I32 2 2;m.scales F16 32;",
+         "tensor m.scales is F16 of shape (32), expected (2, 16)"},
+        {GPTQ(""), "m.qweight I32 8 12;m.qzeros I32 2 2;m.scales F16 2 12;",
+         "64 inputs and 12 outputs, expected a multiple of 32 inputs and of 8 outputs"},
+        {GPTQ(""), "m.qweight I32 5 16;m.qzeros I32 2 2;m.scales F16 2 16;", "40 inputs"},
+        {GPTQ(""), "m.qweight I64 8 16;m.qzeros I32 2 2;m.scales F16 2 16;",
+         "tensor m.qweight is I64 in 2 dims, expected I32 in 2"},
+        {GPTQ(""), "m.qweight I32 128;m.qzeros I32 2 2;m.scales F16 2 16;", "in 1 dims"},
+        {GPTQ(""), GPTQ_TENSORS "m.g_idx I32 32;",
+         "tensor m.g_idx is I32 of shape (32), expected (64)"},
+        {GPTQ(""), GPTQ_TENSORS "m.g_idx I32 64 =2;",
+         "tensor m.g_idx: element 0 is 2, expected a group from 0 to 1"},
+        {GPTQ(""), GPTQ_TENSORS "m.g_idx I32 64 =-1;", "element 0 is -1"},
+        {GPTQ(""), GPTQ_TENSORS "m.g_idx I32 64 ~31;", "group 0 has 31 inputs"},
+        {GPTQ(""), GPTQ_TENSORS "m.weight F16 16 64;", "beside its quantised form"},
+        {GPTQ(""), "m.weight F16 16 64;", "no tensor's name ends in .qweight"},
+        {GPTQ(""), "m.qweight I32 8 16;m.qzeros I32 2 2;m.scales F32 2 16 =2139095040;",
+         "tensor m.weight: scale 0 is inf, expected at most 65504"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) check_wrong(&cases[i]);
+}
+
+static void test_awq_that_is_wrong_is_one_sentence(void **state) {
+    (void)state;
+    static const struct wrong cases[] = {
+        {AWQ(""), AWQ_TENSORS, NULL},
+        {AWQ(", \"version\": \"gemm\""), AWQ_TENSORS, NULL},
+        {AWQ(", \"version\": \"gemv\""), AWQ_TENSORS, "version is \"gemv\", expected gemm"},
+        {"{\"quant_method\": \"awq\", \"bits\": 8, \"group_size\": 32}", AWQ_TENSORS,
+         "bits is 8, expected 4"},
+        {AWQ(""), "m.qweight I32 64 2;m.scales F16 2 16;", "tensor m.qzeros is missing"},
+        {AWQ(""), "m.qweight I32 64 2;m.qzeros I32 2 2;m.scales F16 2 8;",
+         "tensor m.scales is F16 of shape (2, 8), expected (2, 16)"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) check_wrong(&cases[i]);
+}
+
+static void test_other_methods_are_named(void **state) {
+    (void)state;
+    static const struct wrong cases[] = {
+        {"{\"quant_method\": \"fp8\"}", "m.weight F16 2 2;",
+         "quant_method \"fp8\" is not read; these are: gptq, awq"},
+        {"{\"bits\": 4}", "m.weight F16 2 2;", "quant_method \"\" is not read"},
+        {"null", "m.weight F16 2 2;", NULL},
+        {"", "m.position_ids I64 1 2;", NULL},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) check_wrong(&cases[i]);
+}
+
+/* Configs of older tools lie beside config.json. */
+static void test_older_configs_are_found(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *config, *tensors;
+    } cases[] = {
+        {"quantize_config.json", "{\"bits\": 4, \"group_size\": 32}", GPTQ_TENSORS},
+        {"quant_config.json", "{\"w_bit\": 4, \"q_group_size\": 32, \"version\": \"GEMM\"}",
+         AWQ_TENSORS},
+    };
+    for (int i = 0; i < 2; i++) {
+        char folder[256];
+        struct err err = {0};
+        struct model_file *f;
+        make_folder(folder, sizeof(folder));
+        write_text(folder, "config.json", "{}");
+        write_text(folder, cases[i].file, cases[i].config);
+        write_quantised(folder, cases[i].tensors);
+        assert_int_equal(model_file_open(folder, &f, &err), ST_OK);
+        if (model_file_problem(f)) fail_msg("%s", model_file_problem(f));
+        const struct tensor_info *t = tensor_find(f, "m.weight");
+        assert_non_null(t);
+        assert_int_equal(t->dims[0], 16);
+        assert_int_equal(t->dims[1], 64);
+        assert_int_equal(tensor_count(f), 1); /* the parts are no tensors of the model */
+        model_file_close(f);
+        remove_folder(folder);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gptq_that_is_wrong_is_one_sentence),
+        cmocka_unit_test(test_awq_that_is_wrong_is_one_sentence),
+        cmocka_unit_test(test_other_methods_are_named),
+        cmocka_unit_test(test_older_configs_are_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
