@@ -47,10 +47,13 @@ struct local_seq {
 };
 
 /* The row of the plan and the position that an output belongs to. is_draft: the row's token there
- * is a draft; the output before it is of the same row. */
+ * is a draft; the output before it is of the same row. `assumed`: of a draft that is sampled with
+ * penalties while the row's first token is pending: what that token was taken for; -1: it was
+ * known, or it makes no difference. */
 struct output_of {
     uint32_t row, pos;
     bool is_draft;
+    int32_t assumed;
 };
 
 /* A plan that was submitted and not collected. */
@@ -174,7 +177,9 @@ static void take_draft(struct local *l, const struct local_step *s, uint32_t i,
     struct row_result *out = &s->plan->results[of->row];
     bool *is_open = &s->plan->is_open[of->row];
     const struct runner_seq *info = &seq->info;
+    const struct plan_row *row = &s->plan->plan->rows[of->row];
     out->checked++;
+    if (of->assumed >= 0 && of->assumed != row->tokens[row->first]) *is_open = false;
     if (!*is_open || s->step->token[s->step->output_row[i]] != out->token || output->failed) {
         *is_open = false;
         return;
@@ -301,13 +306,19 @@ static void add_output(struct local_step *s, uint32_t step_row, struct output_of
 }
 
 /* The row's own token is pending if the step that samples it has not been collected. It may have
- * been since the plan was made: a step that needed its tables. */
+ * been since the plan was made: a step that needed its tables. Behind a row with drafts that is
+ * under way, the row counts only if they are accepted: the sampler is asked as if they were. */
 static enum status describe_draw(struct local *l, const struct plan_row *row, struct step *step,
                                  struct sampling *out) {
     const struct local_seq *seq = &l->seqs[row->seq];
-    uint32_t pos = row->first + row->count;
+    struct sampler *sampler = seq->info.sampler;
+    uint32_t pos = row->first + row->count, ahead = 0;
     bool is_pending = row->takes_sampled && seq->known < pos;
-    TRY(sampler_describe(seq->info.sampler, pos, is_pending, &step->tables, out));
+    while (seq->known + ahead < pos - is_pending)
+        sampler_accept(sampler, row->tokens[seq->known + ahead++]);
+    enum status st = sampler_describe(sampler, pos, is_pending, &step->tables, out);
+    sampler_rollback(sampler, ahead);
+    if (st != ST_OK) return st;
     out->slot = out->pending_slot = seq->slot;
     return ST_OK;
 }
@@ -350,6 +361,14 @@ static uint32_t other_slot(const struct local *l, const struct local_seq *seq) {
                                           : seq->slot - l->options.seq_max;
 }
 
+/* Penalties of what is sampled at a draft count the tokens before it. If the row's first token is
+ * pending, they count the guess of it that stands in the text; -1: nothing depends on it. */
+static int32_t assumed_token(const struct local_seq *seq, const struct plan_row *row) {
+    bool is_pending = row->takes_sampled && seq->known <= row->first;
+    if (!is_pending || sampler_edits_max(seq->info.sampler) == 0) return -1;
+    return row->tokens[row->first];
+}
+
 /* A row with drafts joins the step, with as many of them as can be described. Each output has a
  * slot of its own: only the last one's token can be the input of a row that was planned ahead. */
 static enum status add_drafts(struct local *l, struct local_step *s, uint32_t i) {
@@ -358,6 +377,7 @@ static enum status add_drafts(struct local *l, struct local_step *s, uint32_t i)
     struct sampling places[DRAFT_MAX + 1];
     uint32_t count = 0, ahead = 0, first = s->step->row_count, last = other_slot(l, seq);
     uint32_t room = l->output_max - s->step->output_count;
+    const int32_t assumed = assumed_token(seq, row);
     uint32_t most = row->count < room ? row->count : room;
     while (count < most && describe_place(seq, row, row->first + count + 1, &ahead, s->step,
                                           &places[count]) == ST_OK)
@@ -369,7 +389,8 @@ static enum status add_drafts(struct local *l, struct local_step *s, uint32_t i)
         bool is_last = n + 1 == row->count;
         places[n].slot = is_last ? last : 2 * l->options.seq_max + s->step->output_count;
         places[n].pending_slot = seq->slot;
-        add_output(s, first + n, (struct output_of){i, row->first + n, n > 0}, &places[n]);
+        add_output(s, first + n, (struct output_of){i, row->first + n, n > 0, n > 0 ? assumed : -1},
+                   &places[n]);
     }
     if (count == row->count) seq->slot = last;
     return ST_OK;
@@ -384,7 +405,7 @@ static enum status add_row(struct local *l, struct local_step *s, uint32_t i) {
     if (draws && row->draft_count > 0) return add_drafts(l, s, i);
     if (draws) TRY(describe_draw(l, row, s->step, &sampling));
     fill_row(l, row, row->first, count, s->step);
-    struct output_of of = {i, row->first + count - 1, false};
+    struct output_of of = {i, row->first + count - 1, false, -1};
     if (draws) add_output(s, s->step->row_count - 1, of, &sampling);
     return ST_OK;
 }
@@ -432,14 +453,14 @@ static void submit_slice(struct local *l, struct local_plan *p, uint32_t i, uint
         bool is_scored = seq->prompt_logprobs && pos + 1 < seq->prompt_tokens;
         if (is_scored) sampler_describe_score(seq->sampler, row->tokens[pos + 1], &sampling);
         if (is_scored || seq->on_logits)
-            add_output(s, r, (struct output_of){i, pos, false}, &sampling);
+            add_output(s, r, (struct output_of){i, pos, false, -1}, &sampling);
     }
     uint32_t end = first + count;
     if (end == row->first + row->count && is_drawn(l, p, i)) {
         struct sampling draw;
         enum status st = describe_draw(l, row, s->step, &draw);
         CHECK(st == ST_OK); /* the step is empty */
-        add_output(s, count - 1, (struct output_of){i, end - 1, false}, &draw);
+        add_output(s, count - 1, (struct output_of){i, end - 1, false, -1}, &draw);
     }
     submit_step(l, s);
 }
