@@ -97,10 +97,12 @@ static const char *path_of(const struct batch_drafts *d) {
 
 /* Few lanes, so that sequences wait for one. */
 static enum status open_model(struct batch_drafts *d, struct err *err) {
+    CHECK(d->run->knobs.kv_type < KV_TYPES);
     const struct draft_model_options o = {
         .load = {.tokens_only = true,
                  .device = d->run->device ? d->run->device : d->model->device,
-                 .kv_type = (enum kv_type[]){KV_F16, KV_F32, KV_I8, KV_F8}[d->run->knobs.kv_type]},
+                 .kv_type =
+                     (enum kv_type[]){KV_F16, KV_F32, KV_I8, KV_F8, KV_I4}[d->run->knobs.kv_type]},
         .block_tokens = d->run->knobs.block_size,
         .seq_max = sched_seq_max(&d->run->knobs),
         .lanes = 1 + d->run->number % 5};

@@ -1,6 +1,6 @@
 /* Goal:   at depth 1, a row that is planned behind drafts is sampled with the penalties of the text
- *         that it stands behind: the drafts of the plan under way count, and a token whose guess was
- *         wrong does not.
+ *         that it stands behind: the drafts of the plan under way count, and a token whose guess
+ *         was wrong does not.
  * Method: a device whose results are late, sampling with penalties, and drafters that know the
  *         answer: one that gives drafts in every second ask, and one whose first guess is wrong and
  *         whose others are right. The answer is that of the CPU device without drafts. */
@@ -40,7 +40,7 @@ static void propose(void *self, struct draft_ask *const *asks, uint32_t count) {
         if (s->skips_asks && s->asks++ % 2 == 1) continue;
         for (; ask->given < ask->max && ask->count + ask->given < TOTAL; ask->given++)
             ask->out[ask->given] = s->right[ask->count + ask->given];
-        if (s->spoils_first && s->asks++ % 3 > 0) ask->out[0] = (ask->out[0] + 1) % VOCAB;
+        if (s->spoils_first && s->asks++ % 4 == 1) ask->out[0] = (ask->out[0] + 1) % VOCAB;
     }
 }
 
@@ -99,10 +99,10 @@ static uint64_t answer(const char *device, struct scripted *drafter, uint64_t se
     return accepted;
 }
 
-/* How many drafts a step has follows from measured times, which a busy machine spoils: as many seeds
- * as it takes. */
+/* How many drafts a step has follows from measured times, which a busy machine spoils: as many
+ * seeds as it takes. */
 static void check(struct scripted drafter) {
-    enum { SEEDS_LEAST = 4, SEEDS_MOST = 100, ACCEPTED_LEAST = 40 };
+    enum { SEEDS_LEAST = 8, SEEDS_MOST = 200, ACCEPTED_LEAST = 10 };
     uint64_t accepted = 0;
     for (uint64_t seed = 1;
          seed <= SEEDS_LEAST || (accepted < ACCEPTED_LEAST && seed <= SEEDS_MOST); seed++) {
