@@ -121,6 +121,10 @@ const struct openapi_schema openapi_schemas[] = {
         ",'response':" REF("Response") ",'delta':" TEXT ",'item':" REF("ResponseItem"))},
 
     {"ChatCompletionList", PAGE_OF("ChatCompletion")},
+    {"ChatMessage", MAP("'id','role','content','name','content_parts'",
+        "'id':" TEXT ",'role':" TEXT ",'content':{'type':['string','null']},"
+        "'name':{'type':['string','null']},'content_parts':{'type':['array','null']}")},
+    {"ChatMessageList", PAGE_OF("ChatMessage")},
     {"Item", MAP("'id','type'", "'id':" TEXT ",'type':{'enum':['message','reasoning',"
         "'function_call','function_call_output']},'status':{'enum':['in_progress','completed',"
         "'incomplete']},'role':" TEXT ",'content':" LIST(OBJECT) ",'call_id':" TEXT ",'name':" TEXT

@@ -105,3 +105,37 @@ enum status chat_stored_put(struct str whole, struct str metadata, struct buf *o
     json_destroy(doc);
     return st;
 }
+
+/* ---- the messages of stored chats ---- */
+
+static enum status fill_message(struct json *message, struct str id, size_t number) {
+    struct buf name;
+    if (json_kind(message) != JS_MAP) return ST_BAD;
+    const bool has_parts = json_kind(json_get(message, "content")) == JS_LIST;
+    struct json *parts = has_parts ? json_pin(json_get(message, "content")) : json_null_create();
+    TRY(json_set(message, STR("content_parts"), parts));
+    if (has_parts || !json_get(message, "content"))
+        TRY(json_set(message, STR("content"), json_null_create()));
+    if (!json_get(message, "name")) TRY(json_set(message, STR("name"), json_null_create()));
+    buf_init(&name, 256);
+    buf_printf(&name, "%.*s-%zu", STR_ARG(id), number);
+    enum status st = buf_status(&name);
+    if (st == ST_OK) st = json_set(message, STR("id"), json_text_create(buf_str(&name)));
+    buf_deinit(&name);
+    return st;
+}
+
+enum status chat_messages_put(struct str body, struct str id, struct buf *out) {
+    struct json *doc = NULL;
+    struct json_limits limits = json_limits_request;
+    limits.bytes_max = body.len + 1;
+    enum status st = json_parse(body, &limits, &doc, NULL);
+    const struct json *list = json_get(doc, "messages");
+    if (st == ST_OK && json_kind(list) != JS_LIST) st = ST_BAD;
+    for (size_t i = 0; i < json_count(list) && st == ST_OK; i++)
+        st = fill_message(json_at(list, i), id, i);
+    if (st == ST_OK) json_put(list, out);
+    if (st == ST_OK) st = buf_status(out);
+    json_destroy(doc);
+    return st;
+}

@@ -60,5 +60,9 @@ void chat_deleted_put(struct str id, struct buf *out);
 /* The stored chat completion `whole` with these metadata (empty: null). For lists, for GET and
  * after a change. ST_BAD: `whole` is not a JSON object; ST_NOMEM. */
 enum status chat_stored_put(struct str whole, struct str metadata, struct buf *out);
+/* The messages of the request `body` of chat completion `id` as one JSON list, each as it was sent
+ * with "id": ID-0, ID-1, .. A list of content parts becomes "content_parts", as OpenAI has it.
+ * ST_BAD: `body` is no such request; ST_NOMEM. */
+enum status chat_messages_put(struct str body, struct str id, struct buf *out);
 
 #endif

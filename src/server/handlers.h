@@ -37,6 +37,7 @@ void handle_response_cancel(struct http_request *req);
 void handle_response_items(struct http_request *req);
 void handle_chats(struct http_request *req);
 void handle_chat_get(struct http_request *req);
+void handle_chat_messages(struct http_request *req);
 void handle_chat_update(struct http_request *req);
 void handle_chat_delete(struct http_request *req);
 

@@ -62,6 +62,8 @@ static const struct route routes[] = {
     {HTTP_DELETE, "/v1/responses/*", ACCESS_KEY, RESPONSES, handle_response_delete, ROUTE_INFO,
      BODY_NONE},
     {HTTP_GET, "/v1/chat/completions", ACCESS_KEY, CHAT, handle_chats, ROUTE_INFO, BODY_NONE},
+    {HTTP_GET, "/v1/chat/completions/*/messages", ACCESS_KEY, CHAT, handle_chat_messages,
+     ROUTE_INFO, BODY_NONE},
     {HTTP_GET, "/v1/chat/completions/*", ACCESS_KEY, CHAT, handle_chat_get, ROUTE_INFO, BODY_NONE},
     {HTTP_POST, "/v1/chat/completions/*", ACCESS_KEY, CHAT, handle_chat_update, ROUTE_INFO,
      BODY_SMALL},

@@ -404,6 +404,37 @@ void handle_chat_get(struct http_request *req) {
     stored_read_push(&r->base, true);
 }
 
+static enum status run_messages(struct stored_read *base, struct store_db *db, struct err *err) {
+    struct row_read *r = (struct row_read *)base;
+    struct api_error e = {0};
+    struct buf list;
+    char name[192];
+    TRY(find_row(r, db, err));
+    if (r->row.state != ANSWER_DONE) return ST_MISSING;
+    int len = snprintf(name, sizeof(name), "chatcmpl-%s", base->id);
+    buf_init(&list, r->row.body.len * 2 + (1 << 20));
+    enum status st = chat_messages_put(r->row.body, (struct str){name, (size_t)len}, &list);
+    if (st == ST_OK)
+        st = items_page_put(buf_str(&list), &r->page, str_of(r->page_after), &base->body, &e);
+    if (st == ST_BAD) base->error = e;
+    buf_deinit(&list);
+    return st;
+}
+
+void handle_chat_messages(struct http_request *req) {
+    struct str id;
+    struct page_choice page;
+    char after[STORED_AFTER_BYTES];
+    if (!read_id(req, req->arg, "chatcmpl-", "chat completion", &id)) return;
+    if (!stored_page_read(req, &page_rules_chats, &page, after)) return;
+    struct row_read *r = row_read_create(req, "chat completion", CHAT, id);
+    if (!r) return;
+    r->page = page;
+    str_store(str_of(after), r->page_after, sizeof(r->page_after));
+    r->base.run = run_messages;
+    stored_read_push(&r->base, true);
+}
+
 static enum status run_update(struct stored_read *base, struct store_db *db, struct err *err) {
     struct row_read *r = (struct row_read *)base;
     TRY(find_row(r, db, err));

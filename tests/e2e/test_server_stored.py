@@ -241,6 +241,23 @@ def test_a_conversation_grows_with_its_responses(client):
 
 # --- chats ---
 
+def test_the_messages_of_a_stored_chat_are_listed(client):
+    parts = [{"type": "text", "text": "three"}]
+    made = client.chat.completions.create(
+        model="tiny", max_tokens=4, store=True,
+        messages=[{"role": "system", "content": "one"}, {"role": "user", "content": "two"},
+                  {"role": "assistant", "content": "x"}, {"role": "user", "content": parts}])
+    found = list(client.chat.completions.messages.list(made.id, limit=3))
+    assert [m.id for m in found] == [f"{made.id}-{n}" for n in range(4)]
+    assert [m.role for m in found] == ["system", "user", "assistant", "user"]
+    assert [m.content for m in found] == ["one", "two", "x", None]
+    assert found[0].content_parts is None and found[3].content_parts[0].text == "three"
+    page = client.chat.completions.messages.list(made.id, limit=1, order="desc")
+    assert [m.id for m in page.data] == [f"{made.id}-3"] and page.has_more
+    with pytest.raises(openai.NotFoundError):
+        client.chat.completions.messages.list("chatcmpl-0")
+
+
 def test_stored_chats_are_listed_changed_and_deleted(client):
     def make(n):
         return client.chat.completions.create(
