@@ -328,7 +328,11 @@ static uint32_t memory_fields(const struct served_model *m, struct log_field *ou
     out[0] = log_int("kv_mib", (int64_t)(m->memory.kv_bytes >> 20));
     out[1] = log_int("prefix_mib", (int64_t)(m->memory.prefix_bytes >> 20));
     out[2] = log_int("scratch_mib", (int64_t)(m->memory.scratch_bytes >> 20));
-    return 3;
+    const struct draft_model_memory *draft = &m->memory.draft;
+    if (draft->lanes == 0) return 3;
+    out[3] = log_int("draft_mib", (int64_t)((draft->weight_bytes + draft->kv_bytes) >> 20));
+    out[4] = log_int("draft_sequences", draft->lanes);
+    return 5;
 }
 
 static void log_placement(struct server *s, const struct served_model *m) {
@@ -342,8 +346,8 @@ static void log_placement(struct server *s, const struct served_model *m) {
 }
 
 static void log_model(struct server *s, struct served_model *m) {
-    struct log_field fields[8] = {log_text("model", str_of(m->name)),
-                                  log_text("state", str_of(load_state_name(m->state)))};
+    struct log_field fields[10] = {log_text("model", str_of(m->name)),
+                                   log_text("state", str_of(load_state_name(m->state)))};
     uint32_t count = 2;
     bool failed = m->state == LOAD_FAILED;
     if (m->path[0]) fields[count++] = log_text("path", str_of(m->path));
