@@ -121,7 +121,7 @@ static void store_int4(const float *x, uint32_t head_dim, uint32_t token, bool i
         uint8_t code = d < head_dim ? int4_of(x[d], f16_to_f32(r.min), f16_to_f32(r.scale)) : 0;
         bool is_high = is_value ? kv_value_is_high(d) : d % 2;
         uint8_t *at = tile + (is_value ? token * row + kv_value_codes(d) : kv_key_codes(d) + token);
-        *at = is_high ? (uint8_t)(*at | code << 4) : code;
+        *at = (uint8_t)(is_high ? *at | code << 4 : code);
     }
 }
 
