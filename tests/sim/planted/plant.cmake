@@ -1,6 +1,6 @@
 # Copies sources of the product with the bugs of plants.cmake put in, each behind its number.
 #
-#   cmake -DSRC=src -DOUT=folder "-DFILES=kv/cache.c;..." -P plant.cmake
+#   cmake -DSRC=src -DOUT=folder "-DFILES=kv/cache.c;..." [-DPLANTS=file] -P plant.cmake
 #
 # plant(NAME FILE OLD NEW) replaces the text OLD, which occurs exactly once in FILE, by NEW; the
 # word PLANT in it is true when this bug is chosen. also(FILE OLD NEW) is one more edit of the
@@ -38,7 +38,10 @@ macro(also file old new)
   edit(${file} "${old}" "${new}")
 endmacro()
 
-include(${CMAKE_CURRENT_LIST_DIR}/plants.cmake)
+if(NOT PLANTS)
+  set(PLANTS ${CMAKE_CURRENT_LIST_DIR}/plants.cmake)
+endif()
+include(${PLANTS})
 
 foreach(file ${FILES})
   string(MAKE_C_IDENTIFIER ${file} id)
