@@ -16,6 +16,8 @@ enum draft_mode {
     DRAFTS_RANDOM,
     DRAFTS_MIXED,
     DRAFTS_MODEL,
+    DRAFTS_SUFFIX,
+    DRAFTS_PREDICTED,
     DRAFT_MODES,
 };
 
@@ -26,10 +28,36 @@ static enum draft_mode mode_of(const struct batch_run *run) {
 
 struct speculate_option batch_drafts_option(const struct batch_run *run) {
     struct speculate_option option = speculate_option_default();
-    if (mode_of(run) == DRAFTS_NONE) return option;
-    option.kind = mode_of(run) == DRAFTS_NGRAM ? SPECULATE_TEXT : SPECULATE_MODEL;
+    /* The prediction of a request chooses its drafter, whatever the engine has. */
+    if (mode_of(run) == DRAFTS_NONE || mode_of(run) == DRAFTS_PREDICTED) return option;
     if (mode_of(run) == DRAFTS_NGRAM) option.drafter = drafter_find("ngram");
+    if (mode_of(run) == DRAFTS_SUFFIX) option.drafter = drafter_find("suffix");
+    option.kind = option.drafter ? SPECULATE_TEXT : SPECULATE_MODEL;
     return option;
+}
+
+/* The answer that the request gets alone, with a few tokens inserted, left out or replaced. */
+static uint32_t edit(struct rng *rng, const struct answer_bits *alone, uint32_t vocab,
+                     int32_t *out) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < alone->count; i++) {
+        uint32_t drawn = (uint32_t)rng_below(rng, 24);
+        if (drawn < 2) out[count++] = (int32_t)rng_below(rng, vocab);
+        if (drawn == 1 || drawn == 2) continue;
+        out[count++] = alone->tokens[i];
+    }
+    return count;
+}
+
+enum status batch_drafts_predict(struct batch_drafts *d, uint32_t request, struct speculation *out,
+                                 struct err *err) {
+    if (mode_of(d->run) != DRAFTS_PREDICTED) return ST_OK;
+    const struct answer_bits *alone =
+        test_model_reference(d->model, d->run->knobs.kv_type, request, 0, err);
+    if (!alone) return ST_BAD;
+    out->prediction = d->prediction;
+    out->prediction_tokens = edit(&d->rng, alone, d->model->vocab, d->prediction);
+    return ST_OK;
 }
 
 static uint32_t right_drafts(struct batch_drafts *d, uint32_t max) {

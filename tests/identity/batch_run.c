@@ -416,6 +416,7 @@ static enum status submit_one(struct execution *t, uint32_t i, struct err *err) 
     spec.tenant = i % 3;
     spec.urgency.priority = (int32_t)(i % 4);
     if (i % 2) spec.urgency.ttft_target_us = 100000000;
+    TRY(batch_drafts_predict(&t->drafts, r->request_idx, &spec.speculation, err));
     return engine_submit(t->service.engine, &spec, &r->request, err);
 }
 
