@@ -201,8 +201,9 @@ def test_a_stored_answer_may_have_a_prediction(model, tmp_path):
             made = server.post("/v1/responses", body)
             assert made.status == 200, made.body
             path = f"/v1/responses/{made.json['id']}"
-            wait_until(lambda: server.get(path).json["status"] == "completed")
+            assert wait_until(lambda: server.get(path).json["status"] == "incomplete")
             done = server.get(path).json
+            assert done["incomplete_details"] == {"reason": "max_output_tokens"}
             return done["output"][0]["content"], done["usage"]
 
         content, usage = ask()
