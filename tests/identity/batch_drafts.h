@@ -2,9 +2,8 @@
  *
  * By the run's number there are no drafts, or the drafter is prompt lookup, the suffix automaton, a
  * prediction that is the answer with some edits, or one that is always right, one that answers
- * random tokens, one that is right for a drawn number of tokens, or a draft model: the model itself,
- * or another one of its vocabulary. Drafting is said to cost nothing, so
- * that it is done.
+ * random tokens, one that is right for a drawn number of tokens, or a draft model: the model
+ * itself, or another one of its vocabulary. Drafting is said to cost nothing, so that it is done.
  * Answers must be the same with each of them.
  *
  * Lifetime: within a run. Thread: one.

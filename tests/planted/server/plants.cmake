@@ -12,7 +12,8 @@ plant("an answer goes on behind a stop string, inside accepted drafts" server/ge
 plant("accepted drafts behind a stop string count as part of the answer"
   server/generation_deliver.c
 [==[    for (uint32_t i = from; i < a->answer_tokens; i++)]==]
-[==[    for (uint32_t i = from; i < (PLANT ? c->ready - c->prompt_tokens : a->answer_tokens); i++)]==])
+[==[    for (uint32_t i = from;
+         i < (PLANT ? c->ready - c->prompt_tokens : a->answer_tokens); i++)]==])
 
 plant("every draft counts as rejected" server/generation_deliver.c
 [==[memory_order_relaxed) - a->predicted_tokens;]==]
