@@ -9,10 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/file.h"
 #include "base/rng.h"
 #include "engine/draft_checks.h"
 #include "engine/draft_model.h"
@@ -203,6 +208,59 @@ static void test_refused_drafts_are_overwritten(void **state) {
     service_close(&s);
 }
 
+/* cmocka handles SIGBUS itself while a test runs; this is the handler of base/map_guard.h. */
+static struct sigaction guard_action;
+
+static void keep_guard_action(void) {
+    struct file_map map;
+    struct err err = {0};
+    CHECK(file_map_open(MODELS "llama/model.gguf", &map, &err) == ST_OK);
+    CHECK(sigaction(SIGBUS, NULL, &guard_action) == 0);
+    file_map_close(&map);
+}
+
+/* The draft model's file is cut while it is in use. */
+static void test_a_model_that_fails_gives_no_drafts(void **state) {
+    (void)state;
+    static struct texts t;
+    static const char path[] = "test_draft_model.gguf";
+    struct service s;
+    struct err err = {0};
+    struct draft_model m;
+    struct draft_model_memory memory;
+    struct buf bytes;
+    const struct service_options o = usual();
+    open_service(&s, &o);
+    make_texts(&s, &t);
+    struct draft_model_options options = draft_options(&s);
+    options.load.isa = "ref"; /* reads weights where they lie */
+    buf_init(&bytes, 1 << 24);
+    assert_int_equal(file_read(MODELS "llama/model.gguf", &bytes, &err), ST_OK);
+    assert_int_equal(file_write_atomic(path, buf_str(&bytes), &err), ST_OK);
+    buf_deinit(&bytes);
+    if (draft_model_open(path, &s.loaded, &options, &m, &memory, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    for (uint32_t i = 0; i < SEQS; i++) begin(&m, i);
+    const uint32_t at[SEQS] = {0};
+    uint32_t given[SEQS];
+    int32_t out[SEQS][DRAFT_MAX];
+    ask_all(&m, &t, at, 2, out, given);
+    assert_int_equal(given[0], 2);
+    assert_true(m.cost_us(m.self, 1, 1) > 0);
+    assert_int_equal(sigaction(SIGBUS, &guard_action, NULL), 0);
+    assert_int_equal(truncate(path, 4096), 0);
+    for (uint32_t call = 0; call < 3; call++) ask_all(&m, &t, at, 6, out, given);
+    for (uint32_t i = 0; i < SEQS; i++) {
+        assert_int_equal(given[i], 0);
+        m.end(m.self, i);
+    }
+    assert_true(draft_model_stats(&m).has_failed);
+    assert_true(m.cost_us(m.self, 1, 1) == 0);
+    m.close(m.self);
+    service_close(&s);
+    unlink(path);
+}
+
 static void assert_refused(const char *target, const char *draft, const struct service_options *o,
                            enum status want, const char *const *parts) {
     struct service s;
@@ -284,9 +342,11 @@ static void test_free_memory_is_known(void **state) {
 }
 
 int main(void) {
+    keep_guard_action();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_model_drafts_for_itself),
         cmocka_unit_test(test_refused_drafts_are_overwritten),
+        cmocka_unit_test(test_a_model_that_fails_gives_no_drafts),
         cmocka_unit_test(test_models_that_cannot_draft),
         cmocka_unit_test(test_the_first_other_token_is_named),
         cmocka_unit_test(test_vocabularies),
