@@ -25,7 +25,7 @@ SANITIZE = -DCMAKE_BUILD_TYPE=Debug -DJITNEY_TESTS=ON -DJITNEY_SANITIZE
 
 .DEFAULT_GOAL := build
 .PHONY: build run chat test test-identity check bench bench-server fuzz diff goldens install clean
-.PHONY: test-abuse test-kill test-soak test-schemas bench-page bench-store bench-peers bench-grammar test-arm test-gpu bench-gpu build-cuda
+.PHONY: test-abuse test-kill test-faults test-soak test-schemas bench-page bench-store bench-peers bench-grammar test-arm test-gpu bench-gpu build-cuda
 .PHONY: screenshots help
 .PHONY: check-format check-text check-warnings check-headers check-static check-binary
 
@@ -111,6 +111,14 @@ test-kill: build/stamps/test ## kill servers with durable work 1,300 times, 300 
 	@$(JITNEY) pull smollm2
 	@$(PYTHON) tests/kill/kill_loop.py --kills 20 --model smollm2 --runner local --clients 6 \
 	    --pace 8 $(if $(SEED),--seed $(SEED))
+
+test-faults: build/stamps/test ## fail every call of the durable store and of batches to disk and memory, one after the other: SEED=N
+	@tools/build build test_fault_disk test_fault_memory test_power_cut test_fault_folder \
+	    test_fault_calls test_fault_batch test_fault_batch_files -DJITNEY_TESTS=ON
+	@for name in jobs/test_fault_disk jobs/test_fault_memory jobs/test_power_cut \
+	    jobs/test_fault_folder jobs/test_fault_calls cli/test_fault_batch cli/test_fault_batch_files; do \
+	    echo "tests/fault/$$name.c"; JITNEY_FAULTS=full JITNEY_CUTS=2000 \
+	    $(if $(SEED),JITNEY_SEED=$(SEED)) build/tests/$${name##*/} || exit 1; done
 
 test-soak: build/stamps/test ## keep a server under mixed traffic and look for leaks: MINUTES=30
 	@tools/build build jitney
