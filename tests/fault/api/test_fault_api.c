@@ -121,6 +121,9 @@ static void test_reading_bodies_reports_every_failed_allocation(void **state) {
                                "\"chat_template_kwargs\":{\"x\":[1]}}");
     expect_survival(read_text, "{\"prompt\":[[1,2],[3]]}");
     expect_survival(read_text, "{\"prompt\":[\"a\",\"b\"]}");
+    expect_survival(read_text, "{\"prompt\":\"a\",\"speculation\":{\"drafter\":\"suffix\"},"
+                               "\"prediction\":{\"type\":\"content\",\"content\":[{\"type\":"
+                               "\"text\",\"text\":\"ab\"},{\"type\":\"text\",\"text\":\"cd\"}]}}");
     expect_survival(read_embeddings, "{\"input\":[\"a\",\"b\"],\"dimensions\":2}");
     expect_survival(read_tokens, "{\"tokens\":[72,255]}");
     expect_survival(read_tokens, "{\"tokens\":[]}");
