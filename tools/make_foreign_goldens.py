@@ -32,6 +32,16 @@ MODELS = {
     "llama-gptq-8-whole": (foreign.Gptq(bits=8, group=-1, symmetric=True), 96, 160),
     "llama-awq": (foreign.Awq(), 64, 96),
     "llama-awq-64": (foreign.Awq(group=64), 128, 192),
+    "llama-w4a16": (foreign.Packed(), 64, 96),
+    "llama-w4a16-zeros": (foreign.Packed(symmetric=False, group=64), 128, 192),
+    "llama-w4a16-order": (foreign.Packed(symmetric=False, order=True), 96, 160),
+    "llama-w4a16-8": (foreign.Packed(bits=8, group=-1), 64, 96),
+    "llama-w8a8": (foreign.Bytes(), 96, 160),
+    "llama-w8a8-32": (foreign.Bytes(group=32), 64, 96),
+    "llama-int8": (foreign.Int8(), 64, 96),
+    "llama-nf4": (foreign.Table(), 64, 96),
+    "llama-nf4-double": (foreign.Table(double=True), 128, 192),
+    "llama-fp4": (foreign.Table("fp4"), 96, 160),
 }
 
 
@@ -57,20 +67,21 @@ def make_model(out, name):
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    tensors, decoded = {}, {}
+    tensors, decoded, exact = {}, {}, {}
     for tensor, values in make_weights(name, config).items():
         if is_quantised(tensor):
             rng = np.random.Generator(np.random.Philox(seed_of(f"{name}/{tensor}/order")))
             stem = tensor.removesuffix(".weight")
             parts, decoded[tensor] = layout.encode(stem, values.astype(np.float64), rng)
             tensors.update(parts)
+            exact[tensor] = getattr(layout, "whole", decoded[tensor])
         else:
             tensors[tensor] = values.astype(np.float16)
             decoded[tensor] = tensors[tensor]
     foreign.save(folder / "model.safetensors", tensors)
     text = json.dumps({**config, "quantization_config": layout.config()}, indent=2)
     (folder / "config.json").write_text(text + "\n")
-    put_hashes(folder, {t: v for t, v in decoded.items() if is_quantised(t)})
+    put_hashes(folder, exact)
     prompts = make_prompts(name, config["vocab_size"], (12, 24))
     golden_file.write(folder / "goldens.bin", prompts, llama_numpy.logits(config, decoded, prompts))
 

@@ -143,6 +143,8 @@ static const struct method {
 } methods[] = {
     {"gptq", quant_gptq},
     {"awq", quant_awq},
+    {"compressed-tensors", quant_ct},
+    {"bitsandbytes", quant_bnb},
 };
 enum { METHOD_COUNT = sizeof(methods) / sizeof(methods[0]) };
 

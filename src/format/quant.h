@@ -7,6 +7,8 @@
  *
  *     gptq                NAME.qweight, .qzeros, .scales, .g_idx          quant_gptq.c
  *     awq                 NAME.qweight, .qzeros, .scales                  quant_gptq.c
+ *     compressed-tensors  NAME.weight_packed, .weight_scale, ...          quant_ct.c
+ *     bitsandbytes        NAME.weight, .weight.absmax, ..., or .SCB       quant_bnb.c
  *
  * Everything is checked before a row is made of it: reading a row cannot fail.
  */
@@ -31,6 +33,8 @@ enum status quant_apply(struct model_file *f, const struct json *config, struct 
 /* The methods: every matrix in the folder that has its tensors. */
 enum status quant_gptq(struct quant *q);
 enum status quant_awq(struct quant *q);
+enum status quant_ct(struct quant *q);
+enum status quant_bnb(struct quant *q);
 
 /* ---- what the methods share ---- */
 
@@ -85,5 +89,22 @@ struct int_rows {
 /* Check a matrix, choose its type and add it. `r` is in the arena; its base is filled here. */
 enum status int_rows_add(struct quant *q, struct str stem, struct int_rows *r,
                          const struct raw_tensor *g_idx);
+
+/* ---- rows of int8 ---- */
+
+/* Element (n, k) is scale * unit * code. */
+struct byte_rows {
+    struct row_source base;
+    enum dtype scale_type;
+    float unit;
+    uint32_t rows, cols;
+    uint32_t group_cols, groups; /* group_cols 0: a scale for each row */
+    uint64_t scale_count;        /* 1: one for all */
+    const uint8_t *codes, *scales;
+};
+
+/* Check a matrix and add it. `r`, in the arena, has its scales and parts[1]. */
+enum status byte_rows_add(struct quant *q, struct str stem, struct byte_rows *r,
+                          const struct raw_tensor *codes, struct str scales);
 
 #endif

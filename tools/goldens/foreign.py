@@ -108,6 +108,169 @@ class Awq:
         return pack(codes.reshape(shape[0], -1, 8)[:, :, AWQ_ORDER].reshape(shape), 4, 1)
 
 
+def to_bf16(values):
+    """Rounded to bfloat16, as float32."""
+    bits = np.asarray(values, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def bf16(values):
+    """What `save` writes as BF16, of numbers that are bfloat16 already."""
+    return "BF16", (np.asarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+class Packed:
+    """compressed-tensors, pack-quantized. order: inputs in a random order."""
+
+    def __init__(self, bits=4, group=32, symmetric=True, order=False):
+        self.bits, self.group, self.symmetric, self.order = bits, group, symmetric, order
+
+    def config(self):
+        weights = {"num_bits": self.bits, "type": "int", "symmetric": self.symmetric,
+                   "strategy": "channel" if self.group == -1 else "group", "dynamic": False,
+                   "group_size": None if self.group == -1 else self.group,
+                   "actorder": "group" if self.order else None, "observer": "minmax"}
+        return {"quant_method": "compressed-tensors", "format": "pack-quantized",
+                "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights,
+                                              "input_activations": None,
+                                              "output_activations": None}},
+                "ignore": ["lm_head"], "quantization_status": "compressed"}
+
+    def encode(self, name, w, rng):
+        rows, cols = w.shape
+        group = cols if self.group == -1 else self.group
+        inputs = rng.permutation(cols) if self.order else np.arange(cols)
+        codes, scales, zeros = round_groups(w[:, inputs], self.bits, group, self.symmetric,
+                                            np.float32)
+        scales = to_bf16(scales)
+        g_idx, back = np.zeros(cols, np.int32), np.zeros(cols, np.int64)
+        g_idx[inputs], back[inputs] = np.arange(cols) // group, np.arange(cols)
+        codes = codes[:, back]
+        tensors = {name + ".weight_packed": pack(codes, self.bits, 1),
+                   name + ".weight_scale": bf16(scales),
+                   name + ".weight_shape": np.array([rows, cols], np.int64)}
+        if not self.symmetric:
+            tensors[name + ".weight_zero_point"] = pack(zeros, self.bits, 0)
+        if self.order:
+            tensors[name + ".weight_g_idx"] = g_idx
+        return tensors, decode(codes, scales, zeros, g_idx)
+
+
+class Bytes:
+    """compressed-tensors, int-quantized: W8A8 with a scale for each row, or for groups."""
+
+    def __init__(self, group=-1):
+        self.group = group
+
+    def config(self):
+        weights = {"num_bits": 8, "type": "int", "symmetric": True, "dynamic": False,
+                   "strategy": "channel" if self.group == -1 else "group",
+                   "group_size": None if self.group == -1 else self.group}
+        inputs = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token",
+                  "dynamic": True}
+        return {"quant_method": "compressed-tensors", "format": "int-quantized",
+                "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights,
+                                              "input_activations": inputs}},
+                "ignore": ["lm_head"], "quantization_status": "compressed"}
+
+    def encode(self, name, w, rng):
+        del rng
+        rows, cols = w.shape
+        group = cols if self.group == -1 else self.group
+        parts = w.reshape(rows, -1, group)
+        scales = to_bf16(np.abs(parts).max(axis=2) / 127)
+        codes = np.clip(np.rint(parts / scales[:, :, None]), -128, 127).astype(np.int8)
+        values = scales[:, :, None] * codes.astype(np.float32)
+        tensors = {name + ".weight": codes.reshape(rows, cols), name + ".weight_scale": bf16(scales)}
+        return tensors, values.reshape(rows, cols)
+
+
+class Int8:
+    """bitsandbytes, LLM.int8()."""
+
+    def config(self):
+        return {"quant_method": "bitsandbytes", "load_in_8bit": True, "load_in_4bit": False,
+                "llm_int8_threshold": 6.0}
+
+    def encode(self, name, w, rng):
+        del rng
+        scb = np.abs(w).max(axis=1).astype(np.float32)
+        codes = np.rint(w / scb[:, None] * 127).astype(np.int8)
+        tensors = {name + ".weight": codes, name + ".SCB": scb,
+                   name + ".weight_format": np.zeros((), np.uint8)}
+        return tensors, (scb * np.float32(1 / 127))[:, None] * codes.astype(np.float32)
+
+
+TABLES = {
+    "nf4": [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
+            -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
+            0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+            0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0],
+    "fp4": [0.0, 0.005208333333, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25,
+            0.0, -0.005208333333, -0.66666667, -1.0, -0.33333333, -0.5, -0.16666667, -0.25],
+}
+
+
+class Table:
+    """bitsandbytes, 4 bits. double: with quantised scales."""
+
+    # What jitney's whole numbers for a table are, and a unit of them.
+    WHOLE = {"nf4": ([-112, -78, -59, -44, -32, -21, -10, 0, 9, 18, 28, 38, 49, 63, 81, 112],
+                     np.float32(0.0089261631)),
+             "fp4": ([0, 1, 80, 120, 40, 60, 20, 30, 0, -1, -80, -120, -40, -60, -20, -30],
+                     np.float32(1) / np.float32(120))}
+
+    def __init__(self, kind="nf4", double=False, block=64):
+        self.kind, self.double, self.block = kind, double, block
+
+    def config(self):
+        return {"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False,
+                "bnb_4bit_quant_type": self.kind, "bnb_4bit_use_double_quant": self.double,
+                "bnb_4bit_compute_dtype": "float32", "bnb_4bit_quant_storage": "uint8"}
+
+    def encode(self, name, w, rng):
+        table = np.array(TABLES[self.kind], np.float32)
+        flat = w.reshape(-1)
+        blocks = np.pad(flat, (0, -flat.size % self.block)).reshape(-1, self.block)
+        absmax = np.abs(blocks).max(axis=1).astype(np.float32)
+        state = {"quant_type": self.kind, "blocksize": self.block, "dtype": "float32",
+                 "shape": list(w.shape)}
+        tensors = {name + ".weight.quant_map": table}
+        if self.double:
+            absmax = self._nest(name, absmax, state, tensors, rng)
+        else:
+            tensors[name + ".weight.absmax"] = absmax
+        unit = blocks / absmax[:, None]
+        codes = np.abs(unit[:, :, None] - table.astype(np.float64)).argmin(axis=2)
+        flat_codes = codes.reshape(-1)[:flat.size].astype(np.uint8)
+        tensors[name + ".weight"] = (flat_codes[::2] << 4 | flat_codes[1::2])[:, None]
+        tensors[f"{name}.weight.quant_state.bitsandbytes__{self.kind}"] = np.frombuffer(
+            json.dumps(state).encode(), np.uint8)
+        self.whole = self._whole(codes, absmax).reshape(-1)[:flat.size].reshape(w.shape)
+        values = table[codes] * absmax[:, None]
+        return tensors, values.reshape(-1)[:flat.size].reshape(w.shape)
+
+    def _whole(self, codes, absmax):
+        """The numbers that jitney computes with."""
+        numbers, unit = self.WHOLE[self.kind]
+        return (absmax * unit)[:, None] * np.array(numbers, np.float32)[codes]
+
+    @staticmethod
+    def _nest(name, absmax, state, tensors, rng):
+        offset = np.float32(absmax.mean())
+        nested_map = np.sort(rng.uniform(-1, 1, 256)).astype(np.float32)
+        nested_map[0], nested_map[-1] = -1, 1
+        parts = np.pad(absmax - offset, (0, -absmax.size % 256)).reshape(-1, 256)
+        nested = np.abs(parts).max(axis=1).astype(np.float32)
+        codes = np.abs((parts / nested[:, None])[:, :, None] - nested_map).argmin(axis=2)
+        codes = codes.reshape(-1)[:absmax.size].astype(np.uint8)
+        state.update(nested_blocksize=256, nested_dtype="float32", nested_offset=float(offset))
+        tensors[name + ".weight.absmax"] = codes
+        tensors[name + ".weight.nested_absmax"] = nested
+        tensors[name + ".weight.nested_quant_map"] = nested_map
+        return nested_map[codes] * np.repeat(nested, 256)[:absmax.size] + offset
+
+
 FORMATS = {"F16": np.float16, "F32": np.float32, "I32": np.int32, "I64": np.int64, "I8": np.int8,
            "U8": np.uint8, "BF16": np.uint16}
 

@@ -1,9 +1,11 @@
 /* unit/format/make_quant.h - folders of quantised matrices for tests, from a line of text:
  *
- *     NAME FORMAT DIM ... [=NUMBER | ~NUMBER | ^NUMBER];...
+ *     NAME FORMAT DIM ... [FILL];...
  *
- * All bytes are zero, or with =NUMBER all words of 32 bits are that number; with ~NUMBER the first
- * so many words are 0 and the others 1, with ^NUMBER the other way round. */
+ * All bytes are zero, or as FILL says:
+ *     =N  all words of 32 bits are N           ~N  the first N words are 0, the others 1
+ *     ^N  the first N words are 1, others 0    #N,N,...  these numbers
+ *     'TEXT  the text, without DIM */
 #ifndef UNIT_FORMAT_MAKE_QUANT_H
 #define UNIT_FORMAT_MAKE_QUANT_H
 
@@ -21,34 +23,53 @@ static inline size_t bytes_of_format(const char *format) {
     abort();
 }
 
+/* What the bytes of a tensor are. */
+struct fill {
+    char kind; /* one of = ~ ^ # ', or 0: zeros */
+    char *text;
+};
+
+static inline void put_fill(struct buf *data, size_t bytes, size_t width, struct fill fill) {
+    size_t start = data->len;
+    if (fill.kind == '\'') buf_put_text(data, fill.text);
+    for (char *state, *word = fill.kind == '#' ? strtok_r(fill.text, ",", &state) : NULL; word;
+         word = strtok_r(NULL, ",", &state))
+        put_le(data, (uint64_t)atoll(word), (int)width);
+    if (data->len > start) return;
+    long number = fill.kind ? atol(fill.text) : 0;
+    for (size_t i = 0; i < bytes; i++) {
+        long value = number;
+        if (fill.kind == '~') value = (long)i / 4 >= number;
+        if (fill.kind == '^') value = (long)i / 4 < number;
+        buf_put_char(data, (char)(value >> (i % 4 * 8)));
+    }
+}
+
 /* One tensor into the header and its bytes into the data. */
 static inline void put_quantised(struct buf *header, struct buf *data, char *words) {
     char *state, *name = strtok_r(words, " ", &state), *format = strtok_r(NULL, " ", &state);
-    size_t bytes = bytes_of_format(format), start = data->len;
-    long fill = 0, zeros = -1;
-    bool turned = false;
+    size_t width = bytes_of_format(format), bytes = width, start = data->len;
+    struct fill fill = {0};
+    bool first = true;
     buf_printf(header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", header->len > 1 ? "," : "", name,
                format);
-    bool first = true;
     for (char *word; (word = strtok_r(NULL, " ", &state));) {
-        if (*word == '=')
-            fill = atol(word + 1);
-        else if (*word == '~' || *word == '^')
-            zeros = atol(word + 1), turned = *word == '^';
-        else
-            buf_printf(header, first ? "%s" : ",%s", word), bytes *= (size_t)atol(word),
-                first = false;
+        if (strchr("=~^#'", *word)) {
+            fill = (struct fill){*word, word + 1};
+        } else {
+            buf_printf(header, first ? "%s" : ",%s", word);
+            bytes *= (size_t)atol(word);
+            first = false;
+        }
     }
-    for (size_t i = 0; i < bytes; i++) {
-        long value = zeros < 0 ? fill : ((long)i / 4 >= zeros) != turned;
-        buf_put_char(data, (char)(value >> (i % 4 * 8)));
-    }
+    put_fill(data, bytes, width, fill);
+    if (fill.kind == '\'') buf_printf(header, "%zu", data->len - start);
     buf_printf(header, "],\"data_offsets\":[%zu,%zu]}", start, data->len);
 }
 
 static inline void put_quantised_file(struct buf *out, const char *tensors) {
     struct buf header, data;
-    char text[2048], *state;
+    char text[4096], *state;
     if (strlen(tensors) >= sizeof(text)) abort();
     memcpy(text, tensors, strlen(tensors) + 1);
     buf_init(&header, FILE_BYTES_MAX);

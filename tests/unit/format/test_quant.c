@@ -119,6 +119,113 @@ static void test_awq_that_is_wrong_is_one_sentence(void **state) {
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) check_wrong(&cases[i]);
 }
 
+#define CT(weights)                                                                                \
+    "{\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"g\": {\"weights\": "         \
+    "{\"type\": \"int\", " weights "}}}}"
+#define CT4 "\"num_bits\": 4, \"strategy\": \"group\", \"group_size\": 32"
+#define CT8 "\"num_bits\": 8, \"strategy\": \"channel\""
+#define CT_PACKED "m.weight_packed I32 12 8;m.weight_shape I64 2 #12,64;"
+#define CT_TENSORS CT_PACKED "m.weight_scale BF16 12 2;"
+
+static void test_compressed_tensors_that_are_wrong_are_one_sentence(void **state) {
+    (void)state;
+    static const struct wrong cases[] = {
+        {CT(CT4), CT_TENSORS, NULL},
+        {CT(CT4 ", \"symmetric\": false"), CT_TENSORS "m.weight_zero_point I32 2 2;", NULL},
+        {CT(CT4), CT_TENSORS "m.weight_g_idx I32 64 ^32;", NULL},
+        {CT(CT4), CT_TENSORS "m.weight_g_idx I32 64 =-1;", NULL},
+        {CT(CT4), CT_TENSORS "m.weight_g_idx I32 64 =2;", "element 0 is 2, expected a group"},
+        {CT(CT4), CT_TENSORS "m.weight_g_idx I32 60;", "(60), expected (64)"},
+        {CT(CT4 ", \"symmetric\": false"), CT_TENSORS, "tensor m.weight_zero_point is missing"},
+        {CT(CT4 ", \"symmetric\": false"), CT_TENSORS "m.weight_zero_point I32 1 2;",
+         "tensor m.weight_zero_point is I32 of shape (1, 2), expected (2, 2)"},
+        {CT(CT4), CT_PACKED, "tensor m.weight_scale is missing"},
+        {CT(CT4), CT_PACKED "m.weight_scale BF16 12 1;", "(12, 1), expected (12, 2) for 64 inputs"},
+        {CT(CT4), "m.weight_packed I32 12 8;m.weight_scale BF16 12 2;",
+         "tensor m.weight_shape is missing"},
+        {CT(CT4), "m.weight_packed I32 12 8;m.weight_shape I64 2 #12,63;", "holds (12, 63)"},
+        {CT(CT4), "m.weight_packed I32 12 8;m.weight_shape I64 2 #12,128;",
+         "tensor m.weight_packed is I32 of shape (12, 8), expected (12, 16)"},
+        {CT(CT8), CT_TENSORS, "tensor m.weight_packed is I32 of shape (12, 8), expected (12, 16)"},
+        {CT("\"num_bits\": 2"), CT_TENSORS, "of 2 bits, expected \"int\" of 4 or 8"},
+        {CT("\"num_bits\": 4, \"strategy\": \"group\", \"group_size\": 16"), CT_TENSORS,
+         "group_size 16, expected channel, tensor, or groups of a multiple of 32"},
+        {"{\"quant_method\": \"compressed-tensors\"}", CT_TENSORS, "config_groups is missing"},
+        {"{\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"a\": {\"weights\": {" CT4
+         "}}, \"b\": {\"weights\": {" CT8 "}}}}",
+         CT_TENSORS, "the weights of b differ"},
+        {CT(CT8), "m.weight I8 4 32;m.weight_scale F32 4 1;", NULL},
+        {CT(CT8), "m.weight I8 4 32;m.weight_scale F32 1;", NULL},
+        {CT(CT8), "m.weight I8 4 32;", "tensor m.weight_scale is missing"},
+        {CT(CT8), "m.weight I8 4 32;m.weight_scale F32 3 1;",
+         "tensor m.weight_scale has 3 numbers, expected 4 for 4 outputs"},
+        {CT(CT8), "m.weight I8 4 40;m.weight_scale F32 4 1;", "shape (4, 40) in 2 dims"},
+        {CT(CT8 ", \"symmetric\": false"), "m.weight I8 4 32;m.weight_scale F32 4 1;",
+         "symmetric is false, expected true"},
+        {CT(CT8), "m.weight F16 4 32;", "no tensor is NAME.weight_packed or NAME.weight of I8"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) check_wrong(&cases[i]);
+}
+
+#define BNB "{\"quant_method\": \"bitsandbytes\"}"
+#define STATE(more)                                                                                \
+    "m.weight.quant_state.bitsandbytes__nf4 U8 "                                                   \
+    "'{\"blocksize\":64,\"shape\":[4,32]" more "};"
+#define NESTED STATE(",\"nested_blocksize\":256,\"nested_offset\":0.5")
+#define NF4_MAP                                                                                    \
+    "m.weight.quant_map F32 16 #"                                                                  \
+    "3212836864,3207739825,3204868912,3200922272,3197215309,"                                      \
+    "3191682367,3183114353,0,1034091263,1042598627,"                                               \
+    "1048315101,1051525946,1054975160,1058015147,1060705203,"                                      \
+    "1065353216;"
+
+static void test_bitsandbytes_that_is_wrong_is_one_sentence(void **state) {
+    (void)state;
+    static const struct wrong cases[] = {
+        {BNB, "m.weight U8 64 1;" STATE(""), "tensor m.weight.quant_map is missing"},
+        {BNB, "m.weight U8 64 1;m.weight.quant_map F32 16;" STATE(""),
+         "tensor m.weight.quant_map: element 0 is 0, expected -1 as published"},
+        {BNB, "m.weight U8 64 1;m.weight.quant_map F32 8;" STATE(""), "(8), expected (16)"},
+        {BNB, "m.weight U8 64 1;", "quant_state.bitsandbytes__nf4 is missing"},
+        {BNB, "m.weight U8 32 1;" STATE(""),
+         "tensor m.weight is U8 of shape (32, 1), expected (64, 1) as its quant_state says"},
+        {BNB, "m.weight U8 64 1;m.weight.quant_state.bitsandbytes__fp4 U8 '{;", "expected JSON"},
+        {BNB, "m.weight U8 64 1;m.weight.quant_state.bitsandbytes__nf4 U8 '{\"shape\":[4]};",
+         "expected 2 dims"},
+        {BNB,
+         "m.weight U8 64 1;m.weight.quant_state.bitsandbytes__nf4 U8 "
+         "'{\"shape\":[4,32],\"blocksize\":48};",
+         "blocksize is 48, expected a multiple of 32"},
+        {"{\"quant_method\": \"bitsandbytes\", \"bnb_4bit_quant_storage\": \"bfloat16\"}",
+         "m.weight U8 64 1;", "bnb_4bit_quant_storage is \"bfloat16\", expected uint8"},
+        {BNB, "m.weight I8 4 32;m.SCB F32 4;m.weight_format U8;", NULL},
+        {BNB, "m.weight I8 4 32;m.SCB F32 4;", NULL},
+        {BNB, "m.weight I8 4 32;", "tensor m.SCB is missing"},
+        {BNB, "m.weight I8 4 32;m.SCB F16 4;", "tensor m.SCB is F16, expected F32"},
+        {BNB, "m.weight I8 4 32;m.SCB F32 5;", "tensor m.SCB has 5 numbers, expected 4"},
+        {BNB, "m.weight I8 4 32;m.SCB F32 4;m.weight_format U8 #2;", "m.weight_format is not 0"},
+        {BNB, "m.weight F16 4 32;", "no tensor NAME.weight is of U8 or I8"},
+        {BNB, "m.weight U8 64 1;" NF4_MAP STATE("") "m.weight.absmax F32 2;", NULL},
+        {BNB, "m.weight U8 64 1;" NF4_MAP STATE(""), "tensor m.weight.absmax is missing"},
+        {BNB, "m.weight U8 64 1;" NF4_MAP STATE("") "m.weight.absmax F32 3;", "(3), expected (2)"},
+        {BNB, "m.weight U8 64 1;" NF4_MAP STATE("") "m.weight.absmax F16 2;", "F16, expected F32"},
+        {BNB, "m.weight U8 64 1;" NF4_MAP NESTED "m.weight.absmax U8 2;",
+         "tensor m.weight.nested_absmax is missing"},
+        {BNB,
+         "m.weight U8 64 1;" NF4_MAP NESTED "m.weight.absmax U8 2;m.weight.nested_absmax F32 1;",
+         "tensor m.weight.nested_quant_map is missing"},
+        {BNB,
+         "m.weight U8 64 1;" NF4_MAP NESTED
+         "m.weight.absmax U8 2;m.weight.nested_absmax F32 1;m.weight.nested_quant_map F32 255;",
+         "(255), expected (256)"},
+        {BNB,
+         "m.weight U8 64 1;" NF4_MAP NESTED
+         "m.weight.absmax U8 2;m.weight.nested_absmax F32 1;m.weight.nested_quant_map F32 256;",
+         NULL},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) check_wrong(&cases[i]);
+}
+
 static void test_other_methods_are_named(void **state) {
     (void)state;
     static const struct wrong cases[] = {
@@ -165,6 +272,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gptq_that_is_wrong_is_one_sentence),
         cmocka_unit_test(test_awq_that_is_wrong_is_one_sentence),
+        cmocka_unit_test(test_compressed_tensors_that_are_wrong_are_one_sentence),
+        cmocka_unit_test(test_bitsandbytes_that_is_wrong_is_one_sentence),
         cmocka_unit_test(test_other_methods_are_named),
         cmocka_unit_test(test_older_configs_are_found),
     };
