@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/file_out.h"
 #include "base/size_text.h"
+#include "cli/calibrate_run.h"
 #include "cli/cli.h"
 #include "cli/compare_run.h"
 #include "cli/generated.h"
@@ -17,6 +18,7 @@
 #include "config/env.h"
 #include "format/model_file.h"
 #include "quant/convert.h"
+#include "quant/importance.h"
 #include "quant/quant.h"
 
 static const struct flag flags[] = {
@@ -29,6 +31,12 @@ static const struct flag flags[] = {
      .kind = FLAG_BOOL,
      .help = "Also convert tensors that are quantised already. The new loss comes on top of the "
              "one that they have."},
+    {.name = "calibrate",
+     .kind = FLAG_TEXT,
+     .value = "TEXT",
+     .help = "Run the model over this text first, and weigh the error of each column of a matrix "
+             "by the mean square of what the matrix reads there. Needs the CPU and memory for the "
+             "model; without --chunks the first 64 windows of the text are used."},
     {.name = "report",
      .kind = FLAG_BOOL,
      .help = "Compare the new model with the old one on the text of --file, as \"jitney compare\" "
@@ -54,6 +62,8 @@ struct quantize {
     struct file_out file;
     struct progress_bar bar;
     double seconds;
+    struct calibration calibration; /* importance: NULL without --calibrate */
+    size_t weighed;                 /* tensors that are quantised with importance */
     bool has_report;
     struct comparison report;
 };
@@ -95,6 +105,22 @@ static enum status open_both(struct quantize *q, struct err *err) {
     TRY(convert_create(q->f, &options, &q->convert, err));
     TRY(file_out_open(q->out, false, &q->file, err));
     return file_out_reserve(&q->file, convert_bytes(q->convert), err);
+}
+
+/* Give every matrix that is quantised what was measured for it. */
+static enum status calibrate(struct quantize *q, struct err *err) {
+    q->calibration.text_path = args_text(q->args, "calibrate");
+    if (!q->calibration.text_path) return ST_OK;
+    TRY(calibrate_model(q->args, q->in, &q->calibration, err));
+    for (size_t i = 0; i < convert_count(q->convert); i++) {
+        struct convert_tensor *t = convert_at(q->convert, i);
+        const struct tensor_info *from = t->from;
+        if (t->to == from->type || !dtype_is_quantised(t->to)) continue;
+        t->importance =
+            importance_find(q->calibration.importance, from->name, from->dims[from->dim_count - 1]);
+        q->weighed += t->importance != NULL;
+    }
+    return ST_OK;
 }
 
 static uint64_t width_of(const struct convert_tensor *t) {
@@ -215,6 +241,9 @@ static void put_json(const struct quantize *q, const struct counts *c, struct bu
     put_json_number(out, 8.0 * (double)c->bytes_out / (double)c->elems);
     buf_put_text(out, ",\"seconds\":");
     put_json_number(out, q->seconds);
+    if (q->calibration.importance)
+        buf_printf(out, ",\"calibration\":{\"tokens\":%u,\"matrices\":%zu}",
+                   q->calibration.windows * q->calibration.window_tokens, q->weighed);
     if (q->has_report) buf_put_text(out, ",\"report\":{");
     if (q->has_report) comparison_put_json(&q->report, out);
     buf_put_text(out, q->has_report ? "}}\n" : "}\n");
@@ -230,6 +259,9 @@ static void put_text(const struct quantize *q, const struct counts *c, struct bu
                convert_count(q->convert));
     buf_printf(out, "%.1f s, %s of float32 a second\n", q->seconds,
                size_text((uint64_t)per_s, rate));
+    if (q->calibration.importance)
+        buf_printf(out, "calibrated with %u tokens: %zu matrices\n",
+                   q->calibration.windows * q->calibration.window_tokens, q->weighed);
     if (q->has_report) comparison_put_table(&q->report, out);
 }
 
@@ -260,12 +292,14 @@ static enum exit_code run(const struct args *args, struct err *err) {
     progress_bar_init(&q.bar, &env, PROGRESS_BAR_LINES);
     enum status st = open_both(&q, err);
     if (st == ST_OK) note_fallbacks(&q);
+    if (st == ST_OK) st = calibrate(&q, err);
     if (st == ST_OK) st = write_model(&q, err);
     if (st == ST_OK) st = compare_both(&q, err);
     code = st == ST_OK ? publish(&q, err) : exit_of(st);
     if (code == EXIT_FINE) code = exit_of(print_summary(&q, err));
     file_out_close(&q.file);
     convert_destroy(q.convert);
+    importance_destroy(q.calibration.importance);
     model_file_close(q.f);
     return code;
 }

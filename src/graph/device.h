@@ -30,6 +30,7 @@
 #include "graph/kv_space.h"
 #include "graph/sampling.h"
 #include "graph/step.h"
+#include "graph/tap.h"
 #include "graph/work.h"
 
 struct op;
@@ -136,6 +137,8 @@ struct device_profiler {
 
     /* Of one op of the tape that `run` ran. */
     struct work (*op_work)(void *self, const struct device_run *run, const struct op *op);
+    /* Call `fn` before every product (graph/tap.h); NULL ends that. NULL: the device cannot. */
+    void (*tap)(void *self, device_tap_fn *fn, void *ctx);
 };
 
 struct device_memory {

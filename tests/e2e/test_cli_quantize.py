@@ -272,3 +272,59 @@ def test_a_killed_run_leaves_nothing(tmp_path, big_model):
         if process.wait() == 0:
             pytest.skip("this machine is done before it can be killed")
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def calibration_text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text"
+    path.write_text("The quick brown fox jumps over the lazy dog, and then it sleeps. " * 60)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["F32", "Q8_0"])
+def test_calibration_weighs_the_matrices(tmp_path, calibration_text, kind):
+    """Of a quantised source the products read rows of 8 bits."""
+    args = ["--type", "Q4_0", "--allow-requantize", "--ctx", 32]
+    source = tmp_path / "source.gguf"
+    out("quantize", LLAMA, source, "--type", kind)
+    got = answer("quantize", source, tmp_path / "c.gguf", *args, "--calibrate", calibration_text)
+    out("quantize", source, tmp_path / "n.gguf", *args)
+    assert got["calibration"]["tokens"] >= 8 * 32
+    before, plain = tensors_of(source), tensors_of(tmp_path / "n.gguf")
+    weighed = tensors_of(tmp_path / "c.gguf")
+    changed = [name for name, t in weighed.items() if not np.array_equal(t.data, plain[name].data)]
+    assert len(changed) == got["calibration"]["matrices"]
+    wanted = [name for name, t in weighed.items() if t.tensor_type != before[name].tensor_type
+              and name != "token_embd.weight"]
+    assert set(wanted) <= set(changed) and len(wanted) >= 7
+
+
+def test_calibration_loses_less(tmp_path, calibration_text):
+    args = ["--type", "Q4_0", "--ctx", 32, "-f", calibration_text, "--greedy", 0, "--report"]
+    plain = answer("quantize", LLAMA, tmp_path / "n.gguf", *args)
+    weighed = answer("quantize", LLAMA, tmp_path / "c.gguf", *args, "--calibrate",
+                     calibration_text)
+    assert weighed["report"]["kl_mean"] < plain["report"]["kl_mean"]
+
+
+def test_calibration_is_the_same_with_any_number_of_threads(tmp_path, calibration_text):
+    for threads in (1, 3):
+        out("quantize", LLAMA, tmp_path / f"{threads}.gguf", "--type", "Q4_K", "--ctx", 32,
+            "--calibrate", calibration_text, "-t", threads)
+    assert (tmp_path / "1.gguf").read_bytes() == (tmp_path / "3.gguf").read_bytes()
+
+
+def test_calibration_says_what_it_needs_and_how_much_text(tmp_path, calibration_text):
+    short = tmp_path / "short"
+    short.write_text("A short text.")
+    code, _, stderr = run("quantize", LLAMA, tmp_path / "o", "--type", "Q4_0", "--calibrate", short)
+    assert code == BAD
+    assert b"too few for calibration: 4096 are wanted at least (8 windows of 512)" in stderr
+    assert not (tmp_path / "o").exists()
+    code, _, stderr = run("quantize", LLAMA, tmp_path / "o", "--type", "Q4_0", "--ctx", 32,
+                          "--calibrate", calibration_text)
+    assert code == 0
+    assert b"calibration runs the model on the CPU; it needs " in stderr
+    refusal_code, _, stderr = run("quantize", LLAMA, tmp_path / "p", "--type", "Q4_0",
+                                  "--calibrate", tmp_path / "none")
+    assert refusal_code == MISSING and b"none" in stderr

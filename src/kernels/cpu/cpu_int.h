@@ -40,7 +40,8 @@ struct cpu_run {
     const int32_t *slots; /* [slot_count] the token that was sampled last into each; -1: none */
     uint32_t slot_count;
     struct pool *pool;
-    struct op_timer *timer; /* NULL: profiling is off */
+    struct op_timer *timer;    /* NULL: profiling is off */
+    const struct cpu_tap *tap; /* NULL: no one sees the inputs of products */
 };
 
 typedef void cpu_op_fn(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth);

@@ -13,6 +13,7 @@
 #include "kernels/cpu/affinity.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/op_timer.h"
+#include "kernels/cpu/tap.h"
 #include "kernels/cpu/work.h"
 
 enum { NAME_BYTES = 32, LAYOUT_BYTES = 96 };
@@ -28,6 +29,7 @@ struct cpu_device {
     struct image_source *image; /* NULL: weights are packed */
     struct device_image_use image_use;
     struct op_timer *timer; /* NULL: profiling is off */
+    struct cpu_tap tap;
     char name[NAME_BYTES];
     char layout[LAYOUT_BYTES];
 };
@@ -147,7 +149,8 @@ static enum status cpu_create_program(void *self, const struct program_options *
                                             .pool = dev->pool,
                                             .affinity = dev->affinity,
                                             .device_name = dev->name,
-                                            .timer = &dev->timer};
+                                            .timer = &dev->timer,
+                                            .tap = &dev->tap};
     return cpu_program_create(&parts, options, out, err);
 }
 
@@ -176,10 +179,16 @@ static struct work cpu_count_work(void *self, const struct device_run *run, cons
     return cpu_op_work(run, op);
 }
 
+static void cpu_set_tap(void *self, device_tap_fn *fn, void *ctx) {
+    struct cpu_device *dev = self;
+    dev->tap = (struct cpu_tap){fn, ctx};
+}
+
 static const struct device_profiler cpu_profiler = {
     .watch = cpu_set_watch,
     .peaks = cpu_measure_peaks,
     .op_work = cpu_count_work,
+    .tap = cpu_set_tap,
 };
 
 static void cpu_close(void *self) {

@@ -20,6 +20,7 @@
 #include "kernels/cpu/workspace.h"
 #include "kernels/cpu/stage.h"
 #include "kernels/cpu/op_timer.h"
+#include "kernels/cpu/tap.h"
 
 enum { SLOT_EMPTY = -1 }; /* no token was sampled into it */
 
@@ -144,6 +145,7 @@ static void do_moves(const struct device_program *p, const struct step *step) {
 
 static void run_op(const struct cpu_run *x, uint32_t i, uint32_t ith, uint32_t nth) {
     const struct op *op = tape_op(x->tape, i);
+    if (x->tap && ith == 0) cpu_tap_op(x, op);
     x->table->ops[op->kind](x, op, ith, nth);
 }
 
@@ -195,6 +197,7 @@ static void run_rows(struct device_program *p, const struct step *step, struct o
         .slot_count = p->options.slot_count,
         .pool = p->parts.pool,
         .timer = timer,
+        .tap = p->parts.tap->fn ? p->parts.tap : NULL,
     };
     workspace_reset_claims(p->workspace);
     if (timer) op_timer_begin(timer, &run);

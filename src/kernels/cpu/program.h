@@ -14,6 +14,7 @@
 struct cpu_table;
 struct op_timer;
 struct affinity;
+struct cpu_tap;
 struct pool;
 
 /* What a program uses of its device. */
@@ -23,6 +24,7 @@ struct cpu_program_parts {
     struct affinity *affinity; /* NULL: threads are not bound */
     const char *device_name;
     struct op_timer *const *timer; /* the device's; NULL there while no one measures */
+    const struct cpu_tap *tap;     /* the device's */
 };
 
 enum status cpu_program_create(const struct cpu_program_parts *parts,

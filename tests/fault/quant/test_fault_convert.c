@@ -14,6 +14,7 @@
 #include "format/model_file.h"
 #include "quant/convert.h"
 #include "quant/divergence.h"
+#include "quant/importance.h"
 #include "unit/format/make_files.h"
 
 enum { ALLOCATIONS_MAX = 10000, WIDTH = 256, ROWS = 4 };
@@ -91,8 +92,35 @@ static void test_a_position_without_memory_is_not_counted(void **state) {
     assert_int_equal(failed, 3);
 }
 
+static void test_importance_without_memory_says_so(void **state) {
+    (void)state;
+    enum { MATRICES = 100 };
+    const float x[4] = {1, 2, 3, 4};
+    long n = 0;
+    for (; n < ALLOCATIONS_MAX; n++) {
+        struct importance *m = NULL;
+        struct err err = {0};
+        fail_alloc_at(n);
+        enum status st = importance_create(&m, &err);
+        for (int i = 0; i < MATRICES && st == ST_OK; i++) {
+            char name[8] = {'m', (char)('0' + i / 10), (char)('0' + i % 10)};
+            importance_add(m, &(struct importance_part){str_of(name), 4, 0, 4, x});
+        }
+        if (st == ST_OK) st = importance_status(m, &err);
+        importance_destroy(m);
+        if (!fail_alloc_stop()) {
+            assert_int_equal(st, ST_OK);
+            break;
+        }
+        assert_int_equal(st, ST_NOMEM);
+        assert_non_null(strstr(err.text, "out of memory"));
+    }
+    assert_in_range(n, 4, ALLOCATIONS_MAX - 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_importance_without_memory_says_so),
         cmocka_unit_test(test_a_position_without_memory_is_not_counted),
         cmocka_unit_test(test_writing_a_model_survives_any_failed_allocation),
     };

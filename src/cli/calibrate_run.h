@@ -1,0 +1,32 @@
+/* cli/calibrate_run.h - runs a model over a text and sees what its matrices read, for `jitney
+ * quantize --calibrate`.
+ *
+ * Lifetime: all of it is in use during calibrate_model only; the result is the caller's.
+ * Thread: the main thread. Memory: the model, and 12 bytes for each column of its matrices.
+ */
+#ifndef CLI_CALIBRATE_RUN_H
+#define CLI_CALIBRATE_RUN_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct args;
+struct importance;
+
+/* Windows of --ctx tokens that are wanted at least, and taken at most unless --chunks says. */
+enum { CALIBRATE_WINDOWS_MIN = 8, CALIBRATE_WINDOWS_DEFAULT = 64 };
+
+struct calibration {
+    const char *text_path;
+    uint32_t windows, window_tokens;
+    struct importance *importance; /* importance_destroy it */
+};
+
+/* `path`: of the model; text_path is set. Says on standard error what it needs before it begins.
+ * The flags are flags_compare, flags_chunk and flags_engine; the device is the CPU. ST_BAD: the
+ * text is too short. */
+enum status calibrate_model(const struct args *args, const char *path, struct calibration *c,
+                            struct err *err);
+
+#endif
