@@ -56,6 +56,10 @@ enum status file_upload_read(const struct multipart *form, struct file_upload *o
     out->data = file->data;
     if (file->filename[0]) out->filename = str_of(file->filename);
     TRY(read_purpose(multipart_find(form, "purpose"), out, e));
+    if (multipart_find(form, "expires_after"))
+        return api_refuse(e, 400, "expires_after", "invalid_value",
+                          "Invalid 'expires_after': a form has it as two fields, "
+                          "'expires_after[anchor]' and 'expires_after[seconds]'.");
     return read_expiry(form, out, e);
 }
 

@@ -82,6 +82,8 @@ def test_uploads_that_are_refused(server, client):
     assert caught.value.status_code == 413 and "file-max" in str(caught.value)
     with pytest.raises(openai.BadRequestError, match="purpose"):
         upload(client, b"x", purpose="nothing")
+    with pytest.raises(openai.BadRequestError, match="two fields"):
+        upload(client, b"x", extra_body={"expires_after": '{"anchor":"created_at","seconds":3600}'})
     for kind, body in (("application/json", b"{}"), ("multipart/form-data; boundary=b", b"--c")):
         assert server.plain("POST", "/v1/files", body, {"content-type": kind}).status == 400
 
