@@ -52,7 +52,11 @@ static void on_fault(int signal_number, siginfo_t *info, void *context) {
     pages.closed = NULL;
 }
 
-/* `finish` begins the second page, so the two fields lie on different ones. */
+/* The second page begins here: behind `ready`, at or before `finish`, aligned as the struct is. */
+enum {
+    SPLIT = offsetof(struct choice, finish) / _Alignof(struct choice) * _Alignof(struct choice)
+};
+
 static void open_pages(void) {
     pages.page = (size_t)sysconf(_SC_PAGESIZE);
     int fd = memfd_create("choice", 0);
@@ -61,10 +65,8 @@ static void open_pages(void) {
     pages.writer = mmap(NULL, 2 * pages.page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_true(pages.reader != MAP_FAILED && pages.writer != MAP_FAILED);
     close(fd);
-    size_t at = pages.page - offsetof(struct choice, finish);
-    _Static_assert(offsetof(struct choice, ready) < offsetof(struct choice, finish), "the order");
-    _Static_assert(offsetof(struct choice, finish) % _Alignof(struct choice) == 0,
-                   "a page's start");
+    size_t at = pages.page - SPLIT;
+    _Static_assert(offsetof(struct choice, ready) < SPLIT, "two pages");
     pages.read = (struct choice *)(void *)(pages.reader + at);
     pages.write = (struct choice *)(void *)(pages.writer + at);
     pages.is_published = false;
