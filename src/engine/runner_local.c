@@ -40,6 +40,7 @@ enum {
 struct local_seq {
     struct runner_seq info; /* sampler NULL: not begun, or ended */
     uint32_t known;
+    int32_t last;                      /* the token that was sampled last, of those in `known` */
     uint32_t late_pos;                 /* of `late`; 0: there is none */
     struct sample_result late;         /* was sampled, and its grammar has not followed it yet */
     int32_t forced[SAMPLE_FORCED_MAX]; /* of the last result */
@@ -47,9 +48,9 @@ struct local_seq {
 };
 
 /* The row of the plan and the position that an output belongs to. is_draft: the row's token there
- * is a draft; the output before it is of the same row. `assumed`: of a draft that is sampled with
- * penalties while the row's first token is pending: what that token was taken for; -1: it was
- * known, or it makes no difference. */
+ * is a draft; the output before it is of the same row. `assumed`: of the first output of a row with
+ * drafts that are sampled with penalties while the row's first token is pending: what that token
+ * was taken for; -1: it was known, or it makes no difference. */
 struct output_of {
     uint32_t row, pos;
     bool is_draft;
@@ -137,6 +138,7 @@ static void give_token(struct local_seq *seq, uint32_t pos, const struct sample_
     const struct runner_seq *info = &seq->info;
     uint32_t answered = pos - info->prompt_tokens;
     seq->known = pos + 1;
+    seq->last = sample->chosen.token;
     if (info->logprobs) info->logprobs[answered] = sample->chosen;
     if (info->tops) info->tops[answered] = *sample;
     out->token = sample->chosen.token;
@@ -177,9 +179,7 @@ static void take_draft(struct local *l, const struct local_step *s, uint32_t i,
     struct row_result *out = &s->plan->results[of->row];
     bool *is_open = &s->plan->is_open[of->row];
     const struct runner_seq *info = &seq->info;
-    const struct plan_row *row = &s->plan->plan->rows[of->row];
     out->checked++;
-    if (of->assumed >= 0 && of->assumed != row->tokens[row->first]) *is_open = false;
     if (!*is_open || s->step->token[s->step->output_row[i]] != out->token || output->failed) {
         *is_open = false;
         return;
@@ -220,8 +220,10 @@ static void take_output(struct local *l, const struct local_step *s, uint32_t i,
     else if (output->failed)
         out->failed = true;
     else if (s->step->samplings[i].kind == SAMPLING_DRAW) {
+        /* The plan before may not be applied yet: the text still has the guess. */
+        const bool is_assumed = of->assumed < 0 || of->assumed == seq->last;
         take_token(l, seq, of->pos + 1, &output->sample, out);
-        s->plan->is_open[of->row] = !out->is_late && !out->is_end;
+        s->plan->is_open[of->row] = is_assumed && !out->is_late && !out->is_end;
     } else
         take_score(&seq->info, of->pos + 1, &output->sample);
 }
@@ -389,7 +391,7 @@ static enum status add_drafts(struct local *l, struct local_step *s, uint32_t i)
         bool is_last = n + 1 == row->count;
         places[n].slot = is_last ? last : 2 * l->options.seq_max + s->step->output_count;
         places[n].pending_slot = seq->slot;
-        add_output(s, first + n, (struct output_of){i, row->first + n, n > 0, n > 0 ? assumed : -1},
+        add_output(s, first + n, (struct output_of){i, row->first + n, n > 0, n > 0 ? -1 : assumed},
                    &places[n]);
     }
     if (count == row->count) seq->slot = last;

@@ -3,7 +3,9 @@
  *         was wrong does not.
  * Method: a device whose results are late, sampling with penalties, and drafters that know the
  *         answer: one that gives drafts in every second ask, and one whose first guess is wrong and
- *         whose others are right. The answer is that of the CPU device without drafts. */
+ *         whose others are right. The latter also in plans of three device steps, the first of
+ *         which is collected before the plan under way is applied. The answer is that of the CPU
+ *         device without drafts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +21,7 @@ enum { PROMPT = 20, ANSWER = 100, TOTAL = PROMPT + ANSWER, VOCAB = 288 };
 
 struct scripted {
     const int32_t *right; /* [TOTAL] */
-    bool skips_asks, spoils_first;
+    bool skips_asks, spoils_first, has_taps;
     uint32_t asks;
 };
 
@@ -44,8 +46,12 @@ static void propose(void *self, struct draft_ask *const *asks, uint32_t count) {
     }
 }
 
-static struct request *submit(struct service *s, const int32_t *prompt, uint64_t seed,
-                              bool drafts) {
+static void tap(void *ctx, uint32_t pos, const float *logits) {
+    (void)ctx, (void)pos, (void)logits;
+}
+
+static struct request *submit(struct service *s, const int32_t *prompt, uint64_t seed, bool drafts,
+                              bool is_tapped) {
     struct err err = {0};
     struct request *r;
     struct request_spec spec = {.prompt = prompt,
@@ -53,7 +59,8 @@ static struct request *submit(struct service *s, const int32_t *prompt, uint64_t
                                 .max_tokens = ANSWER,
                                 .n = 1,
                                 .sample = sample_params_default(),
-                                .ignore_end = true};
+                                .ignore_end = true,
+                                .on_logits = is_tapped ? tap : NULL};
     spec.speculation.is_chosen = !drafts;
     spec.speculation.choice = speculate_option_default();
     spec.sample.temperature = 0.8F;
@@ -75,7 +82,7 @@ static uint64_t answer(const char *device, struct scripted *drafter, uint64_t se
                                 .device = device,
                                 .speculate = speculate_option_default()};
     o.knobs.threads = 1;
-    o.knobs.max_seqs = 2;
+    o.knobs.max_seqs = 3;
     if (drafter) o.speculate.kind = SPECULATE_MODEL;
     if (service_open(&s, TEST_SOURCE_DIR "/golden/models/llama", &o, &err) != ST_OK)
         fail_msg("%s", err.text);
@@ -84,8 +91,10 @@ static uint64_t answer(const char *device, struct scripted *drafter, uint64_t se
     if (drafter) spec_plug_model(engine_spec(s.engine), &plug);
     int32_t prompt[PROMPT];
     for (int32_t i = 0; i < PROMPT; i++) prompt[i] = i * 7 % VOCAB;
-    struct request *other = submit(&s, prompt, 1000 + seed, false);
-    struct request *r = submit(&s, prompt, seed, drafter != NULL);
+    bool has_taps = drafter && drafter->has_taps; /* a tapped row is a step of its own */
+    struct request *others[] = {submit(&s, prompt, 1000 + seed, false, has_taps),
+                                submit(&s, prompt, 2000 + seed, false, has_taps)};
+    struct request *r = submit(&s, prompt, seed, drafter != NULL, false);
     for (bool did_work = true; did_work;) {
         engine_step(s.engine, &did_work);
         for (struct choice *c; (c = engine_next(s.engine, 0));) request_unref(c->request);
@@ -94,7 +103,7 @@ static uint64_t answer(const char *device, struct scripted *drafter, uint64_t se
     memcpy(text, r->choices[0].tokens, TOTAL * sizeof(text[0]));
     uint64_t accepted = sched_stats(engine_sched(s.engine)).drafts.accepted;
     request_unref(r);
-    request_unref(other);
+    for (int i = 0; i < 2; i++) request_unref(others[i]);
     service_close(&s);
     return accepted;
 }
@@ -125,10 +134,16 @@ static void test_a_wrong_guess_of_a_pending_token_does_not_count(void **state) {
     check((struct scripted){.spoils_first = true});
 }
 
+static void test_a_wrong_guess_does_not_count_in_a_plan_of_several_steps(void **state) {
+    (void)state;
+    check((struct scripted){.spoils_first = true, .has_taps = true});
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_drafts_under_way_count),
         cmocka_unit_test(test_a_wrong_guess_of_a_pending_token_does_not_count),
+        cmocka_unit_test(test_a_wrong_guess_does_not_count_in_a_plan_of_several_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
