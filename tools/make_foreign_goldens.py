@@ -63,7 +63,7 @@ def put_hashes(folder, decoded):
 def make_model(out, name):
     layout, hidden, inner = MODELS[name]
     config = llama_config(hidden_size=hidden, intermediate_size=inner, num_hidden_layers=1,
-                          tie_word_embeddings=True, torch_dtype="float16")
+                          tie_word_embeddings=True)
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -76,7 +76,7 @@ def make_model(out, name):
             tensors.update(parts)
             exact[tensor] = getattr(layout, "whole", decoded[tensor])
         else:
-            tensors[tensor] = values.astype(np.float16)
+            tensors[tensor] = values.astype(np.float32)
             decoded[tensor] = tensors[tensor]
     foreign.save(folder / "model.safetensors", tensors)
     text = json.dumps({**config, "quantization_config": layout.config()}, indent=2)
