@@ -47,11 +47,14 @@ static const struct {
     {"two=on", offsetof(struct cuda_switches, two_rows), true},
     {"two=always", offsetof(struct cuda_switches, two_always), true},
     {"two=off", offsetof(struct cuda_switches, two_rows), false},
+    {"fresh=on", offsetof(struct cuda_switches, fresh), true},
+    {"fresh=off", offsetof(struct cuda_switches, fresh), false},
     {"dots=on", offsetof(struct cuda_switches, dots), true},
     {"dots=off", offsetof(struct cuda_switches, dots), false},
     {"gated=on", offsetof(struct cuda_switches, gated), true},
     {"gated=off", offsetof(struct cuda_switches, gated), false},
     {"timed=on", offsetof(struct cuda_switches, timed), true},
+    {"timed=early", offsetof(struct cuda_switches, timed_early), true},
     {"timed=off", offsetof(struct cuda_switches, timed), false},
     {"sums=any", offsetof(struct cuda_switches, any_sums), true},
     {"whole=on", offsetof(struct cuda_switches, whole), true},
@@ -81,6 +84,7 @@ static const struct cuda_switches usual = {.few_rows = true,
                                            .dots = true,
                                            .two_rows = true,
                                            .first = true,
+                                           .fresh = true,
                                            .fills = true,
                                            .timed = true};
 
@@ -109,15 +113,15 @@ enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err
         rest = str_skip(rest, len);
     }
     if (is_fine && rest.len == 0 && out->card <= CARD_MAX) return ST_OK;
-    return err_set(
-        err, ST_BAD,
-        "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
-        "some of ,cublaslt=off ,depth=0 ,graphs=off ,fusion=off ,attention=plain "
-        ",codes=plain|few|many ,dots=on|off ,fill=on|off ,first=on|off "
-        ",overlap=on|off ,few=on|off ,two=on|off|always ,gated=on|off ,timed=on|off ,sums=any "
-        ",whole=on|off|always ,bulk=on|off ,groups=on|off ,upload=on|off "
-        ",lean=on|off behind it",
-        STR_ARG(args));
+    return err_set(err, ST_BAD,
+                   "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
+                   "some of ,cublaslt=off ,depth=0 ,graphs=off ,fusion=off ,attention=plain "
+                   ",codes=plain|few|many ,dots=on|off ,fill=on|off ,first=on|off "
+                   ",overlap=on|off ,few=on|off ,two=on|off|always ,gated=on|off ,fresh=on|off "
+                   ",timed=on|early|off ,sums=any "
+                   ",whole=on|off|always ,bulk=on|off ,groups=on|off ,upload=on|off "
+                   ",lean=on|off behind it",
+                   STR_ARG(args));
 }
 
 /* ---- the library ---- */

@@ -113,7 +113,7 @@ static void push_product(struct tape *t, const struct weight *w, uint32_t parts,
 
 static void push_rope(struct shaped *m, struct tape *t, struct operand x, uint32_t heads) {
     struct op op = {.kind = OP_ROPE,
-                    .rope = {.style = ROPE_NEOX,
+                    .rope = {.style = m->style,
                              .heads = heads,
                              .head_dim = m->shape->head_dim,
                              .rot_dims = m->shape->head_dim,
@@ -235,7 +235,7 @@ bool shaped_open(struct shaped *m, const struct shape *s, const char *device,
                            .seqs_max = sizes->seqs,
                            .group_count = 1,
                            .blocks_max = (sizes->tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS};
-    *m = (struct shaped){.shape = s};
+    *m = (struct shaped){.shape = s, .style = sizes->style};
     enum status st = device_open(&o, &m->dev, &err);
     if (st == ST_OK) {
         make_weights(m);

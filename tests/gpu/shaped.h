@@ -28,10 +28,12 @@ struct shape {
 struct shaped_sizes {
     uint32_t rows, seqs, tokens, kv_tokens;
     enum kv_type kv_type;
+    enum rope_style style;
 };
 
 struct shaped {
     const struct shape *shape;
+    enum rope_style style;
     struct device dev;
     struct weight mats[SHAPED_LAYERS_MAX][SHAPED_MATRICES], embed, head, norm, freqs;
     void *numbers; /* that all matrices are made of */

@@ -19,6 +19,8 @@ enum { TALL_SEQS = 16, TALL_PAST = 4 };
 struct plan {
     struct shape shape;
     uint32_t seqs, past;
+    enum kv_type kv_type;
+    enum rope_style style;
 };
 
 static const uint32_t batches[] = {1,  2,  3,  4,  5,  6,  7,   8,   9,   12, 15,
@@ -29,7 +31,9 @@ static bool open_at(const struct plan *p, const char *device, struct shaped *m) 
     struct shaped_sizes sizes = {.rows = p->seqs,
                                  .seqs = p->seqs,
                                  .tokens = p->past + 64,
-                                 .kv_tokens = p->seqs * (p->past + 64 + 63) / 64 * 64};
+                                 .kv_tokens = p->seqs * (p->past + 64 + 63) / 64 * 64,
+                                 .kv_type = p->kv_type,
+                                 .style = p->style};
     if (!shaped_open(m, &p->shape, device, &sizes)) return false;
     for (uint32_t pos = 0; pos < p->past; pos++) {
         shaped_set_step(m, p->seqs, 1, pos);
@@ -108,17 +112,55 @@ static void check_plan(struct checks *c, const struct plan *p) {
 
 void suite_steps(struct checks *c) {
     static const struct plan plans[] = {
-        {{"wide", DTYPE_BF16, 2, 1024, 8, 2, 128, 3072, 4096, false}, SEQS, PAST},
-        {{"odd", DTYPE_F16, 2, 1600, 20, 5, 64, 1344, 4100, false}, SEQS, PAST},
-        {{"tall", DTYPE_BF16, 1, 1024, 8, 2, 128, 3072, 128256, false}, TALL_SEQS, TALL_PAST},
-        {{"q8_0", DTYPE_Q8_0, 2, 1024, 8, 2, 128, 3072, 4096, false}, SEQS, PAST},
-        {{"q6_k", DTYPE_Q6_K, 1, 1024, 8, 2, 128, 2816, 4112, false}, SEQS, PAST},
-        {{"fp8", DTYPE_BF16, 2, 1024, 8, 2, 128, 3072, 4096, true}, SEQS, PAST},
+        {{"wide", DTYPE_BF16, 2, 1024, 8, 2, 128, 3072, 4096, false},
+         SEQS,
+         PAST,
+         KV_F16,
+         ROPE_NEOX},
+        {{"odd", DTYPE_F16, 2, 1600, 20, 5, 64, 1344, 4100, false}, SEQS, PAST, KV_F16, ROPE_NEOX},
+        {{"tall", DTYPE_BF16, 1, 1024, 8, 2, 128, 3072, 128256, false},
+         TALL_SEQS,
+         TALL_PAST,
+         KV_F16,
+         ROPE_NEOX},
+        {{"turned", DTYPE_BF16, 1, 1024, 8, 2, 128, 3072, 4096, false},
+         SEQS,
+         PAST,
+         KV_F8,
+         ROPE_ADJACENT},
+        {{"q8_0", DTYPE_Q8_0, 2, 1024, 8, 2, 128, 3072, 4096, false},
+         SEQS,
+         PAST,
+         KV_F16,
+         ROPE_NEOX},
+        {{"q6_k", DTYPE_Q6_K, 1, 1024, 8, 2, 128, 2816, 4112, false},
+         SEQS,
+         PAST,
+         KV_F16,
+         ROPE_NEOX},
+        {{"fp8", DTYPE_BF16, 2, 1024, 8, 2, 128, 3072, 4096, true}, SEQS, PAST, KV_F16, ROPE_NEOX},
     };
     static const struct plan quick[] = {
-        {{"quick", DTYPE_BF16, 1, 576, 2, 1, 64, 128, 100, false}, QUICK_SEQS, QUICK_PAST},
-        {{"quick_q", DTYPE_Q4_K, 1, 768, 4, 1, 64, 256, 100, false}, QUICK_SEQS, QUICK_PAST},
-        {{"quick_fp8", DTYPE_BF16, 1, 640, 2, 1, 64, 256, 100, true}, QUICK_SEQS, QUICK_PAST},
+        {{"quick", DTYPE_BF16, 1, 576, 2, 1, 64, 128, 100, false},
+         QUICK_SEQS,
+         QUICK_PAST,
+         KV_F16,
+         ROPE_NEOX},
+        {{"quick_turned", DTYPE_BF16, 1, 256, 2, 1, 128, 128, 100, false},
+         QUICK_SEQS,
+         QUICK_PAST,
+         KV_F8,
+         ROPE_ADJACENT},
+        {{"quick_q", DTYPE_Q4_K, 1, 768, 4, 1, 64, 256, 100, false},
+         QUICK_SEQS,
+         QUICK_PAST,
+         KV_F16,
+         ROPE_NEOX},
+        {{"quick_fp8", DTYPE_BF16, 1, 640, 2, 1, 64, 256, 100, true},
+         QUICK_SEQS,
+         QUICK_PAST,
+         KV_F16,
+         ROPE_NEOX},
     };
     uint32_t passed = c->passed;
     uint32_t count =

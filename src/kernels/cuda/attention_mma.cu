@@ -12,6 +12,7 @@
 #include "kernels/cuda/attention_mma.cuh"
 #include "kernels/cuda/attention_sums.cuh"
 #include "kernels/cuda/device_async.cuh"
+#include "kernels/cuda/device_qkv.cuh"
 
 /* ---- what a block works on ---- */
 
@@ -290,6 +291,141 @@ static __global__ void __launch_bounds__(THREADS)
     if (a.segments == 1) store_all<D>(a, w.q, all);
 }
 
+/* ---- few sequences: all from the product of queries, keys and values on in one launch ---- */
+
+/* A block's queries, then the newest key and value; later, its part of the result. */
+template <int D> struct fresh_heads {
+    __align__(16) float at[CUDA_SHORT_QUERIES + 2][D];
+    float max[CUDA_SHORT_QUERIES], sum[CUDA_SHORT_QUERIES];
+};
+
+/* Norms and rotations of the block's queries, in shared memory alone; and of the newest key, which
+ * goes to the cache with its value if the block attends to them. */
+template <int D>
+static __device__ void turn_fresh(const struct cuda_attention &a, const struct cuda_qkv &n,
+                                  const struct turns &t, const struct short_work<D> &w,
+                                  uint32_t row, bool is_newest, struct fresh_heads<D> *heads) {
+    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = a.heads / a.kv_heads;
+    uint32_t count = group + (is_newest ? 2 : 0), pos = w.all.end - 1;
+    for (uint32_t h = warp; h < count; h += WARPS) {
+        const struct cuda_mat &from = h < group ? n.q : h == group ? n.k : n.v;
+        const float *x = mat_f32(from, row) + (h < group ? w.kv_head * group + h : w.kv_head) * D;
+        for (uint32_t i = lane; i < D; i += 32) heads->at[h][i] = x[i];
+    }
+    __syncwarp();
+    for (uint32_t h = warp; h < count; h += WARPS) {
+        bool is_value = h > group;
+        if (!is_value) turn_head(n, h < group ? n.q_norm : n.k_norm, t, heads->at[h]);
+        if (h < group) continue;
+        uint8_t *tile = cuda_kv_tile(&n.kv, w.blocks, pos / CUDA_TILE_TOKENS, n.layer, w.kv_head);
+        if (is_value) tile += cuda_kv_side_bytes(n.kv.type, n.kv.head_dim);
+        write_side(n.kv, heads->at[h], is_value, pos % CUDA_TILE_TOKENS, tile);
+    }
+    __syncthreads();
+}
+
+/* The block's part to where the others of its cluster find it. */
+template <int D>
+static __device__ void keep_part(uint32_t i, const struct short_sums<D> &s, uint32_t query,
+                                 struct fresh_heads<D> *heads) {
+    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (uint32_t n = 0; n < D / 32; n++) {
+        uint32_t d = warp * (D / 4) + n * 8 + lane % 4 * 2;
+        heads->at[query][d] = s.out[n][2 * i];
+        heads->at[query][d + 1] = s.out[n][2 * i + 1];
+    }
+    if (warp != 0 || lane % 4 != 0) return;
+    heads->max[query] = s.max[i];
+    heads->sum[query] = s.sum[2 * i];
+}
+
+/* join_kernel's sums, by all blocks of a cluster: each has the part of the segment of its rank. */
+template <int D>
+static __device__ void join_cluster(const struct cuda_attention &a, const struct short_work<D> &w,
+                                    uint32_t row, const struct fresh_heads<D> &heads) {
+    uint32_t group = a.heads / a.kv_heads, parts = 0;
+    if (w.all.end > 0) parts = (w.all.end - 1) / SEGMENT - w.all.first / SEGMENT + 1;
+    float factor = exponent_factor(a);
+    for (uint32_t i = blockIdx.z * THREADS + threadIdx.x; parts > 0 && i < group * D / 2;
+         i += gridDim.z * THREADS) {
+        uint32_t query = i / (D / 2), d = i % (D / 2) * 2;
+        float max = -DEVICE_INF, sum = 0.0f;
+        float2 out = make_float2(0.0f, 0.0f);
+#pragma unroll 4
+        for (uint32_t p = 0; p < parts; p++) {
+            struct join_factors f = join_of(&max, &sum, cluster_float(&heads.max[query], p),
+                                            cluster_float(&heads.sum[query], p), factor);
+            out.x = join_one(f, out.x, cluster_float(&heads.at[query][d], p));
+            out.y = join_one(f, out.y, cluster_float(&heads.at[query][d + 1], p));
+        }
+        const struct query q = {row, w.kv_head * group + query, w.all};
+        store_two<D>(a, q, d, out.x / sum, out.y / sum);
+    }
+}
+
+/* All blocks of the cluster call it, with their sums, unless they are idle. */
+template <int D>
+static __device__ void end_cluster(const struct cuda_attention &a, const struct short_work<D> &w,
+                                   uint32_t row, bool is_idle, const struct short_sums<D> &s,
+                                   struct fresh_heads<D> *heads) {
+    uint32_t query = threadIdx.x % 32 / 4, group = a.heads / a.kv_heads;
+    if (!is_idle && query < group) keep_part<D>(0, s, query, heads);
+    if (!is_idle && query + 8 < group) keep_part<D>(1, s, query + 8, heads);
+    cluster_barrier();
+    join_cluster<D>(a, w, row, *heads);
+    cluster_barrier(); /* the others have read this block's part */
+}
+
+/* short_kernel with norms, rotation and cache in front, and with the join behind if the segments of
+ * a row and KV head are a cluster. The next kernel is admitted late: its blocks would take the room
+ * of those in front of this one, some of them two on one multiprocessor. */
+template <int D, bool IS_F8, bool IS_CLUSTER>
+static __global__ void __launch_bounds__(THREADS)
+    fresh_kernel(struct cuda_attention a, struct cuda_qkv n) {
+    extern __shared__ __align__(128) uint8_t buffers[];
+    __shared__ struct short_shared m;
+    __shared__ struct fresh_heads<D> heads;
+    const struct cuda_row_run run = {blockIdx.x, 1};
+    uint32_t lane = threadIdx.x % 32, kv_head = blockIdx.y;
+    struct reach reach = reach_of_run(a, run);
+    uint32_t segment = reach.first / SEGMENT + blockIdx.z;
+    bool is_idle = segment * SEGMENT >= reach.end;
+    struct short_work<D> w;
+    struct short_sums<D> s;
+    struct turns t;
+    w.blocks = a.blocks + a.seq[run.first] * a.blocks_stride;
+    w.q[0] = query_of(a, run, kv_head, lane / 4);
+    w.q[1] = query_of(a, run, kv_head, lane / 4 + 8);
+    w.all = reach;
+    w.kv_head = kv_head;
+    w.ring = shared_address(buffers);
+    w.buffers = buffers;
+    w.shared = &m;
+    bool is_newest = (segment + 1) * SEGMENT >= reach.end;
+    bool is_old = !is_idle && (first_tile(segment, reach) + 1) * TILE < reach.end;
+    if (is_old) bring_first<D, IS_F8>(a, w, segment);
+    if (!is_idle) find_turns(n, (float)(reach.end - 1), &t);
+    wait_for_inputs();
+    admit_next_kernel();
+    if (!is_idle) {
+        const float *from[2];
+        turn_fresh<D>(a, n, t, w, run.first, is_newest, &heads);
+        if (!is_old) bring_first<D, IS_F8>(a, w, segment);
+#pragma unroll
+        for (uint32_t i = 0; i < 2; i++)
+            from[i] = w.q[i].reach.end > 0 ? heads.at[lane / 4 + 8 * i] : NULL;
+        take_queries<D, IS_F8>(from, w.frags);
+        clear_sums<D>(&s);
+        attend_short<D, IS_F8>(a, w, segment, &s);
+    }
+    if (!IS_CLUSTER && !is_idle) {
+        store_part<D>(a, w.q[0], segment, 0, s);
+        store_part<D>(a, w.q[1], segment, 1, s);
+    }
+    if (IS_CLUSTER) end_cluster<D>(a, w, run.first, is_idle, s, &heads);
+}
+
 /* A block owns a run, of which a warp owns a query; a thread every 32nd pair of dimensions. */
 template <int D>
 static __global__ void __launch_bounds__(THREADS)
@@ -433,6 +569,9 @@ static __global__ void __launch_bounds__(THREADS, CUDA_WHOLE_BLOCKS)
 
 /* ---- launching ---- */
 
+static constexpr uint32_t CLUSTER_MAX = 8; /* blocks that every card can run together */
+static constexpr uint32_t FRESH_ROWS = 4;  /* with 8 it was slower than three launches on an H200 */
+
 template <int D, bool IS_F8> static constexpr uint32_t ring_bytes(void) {
     return STAGES * (IS_F8 ? mma_dims<D>::f8_stage : mma_dims<D>::stage);
 }
@@ -455,10 +594,28 @@ static void launch_whole(const struct cuda_attention *a, uint32_t rows,
            ring_bytes<D, IS_F8>(), *a, items);
 }
 
+template <int D, bool IS_F8>
+static void launch_fresh(const struct cuda_attention *a, const struct cuda_qkv *n,
+                         const struct cuda_queue *queue) {
+    uint32_t rows = a->q.row_count, bytes = ring_bytes<D, IS_F8>();
+    dim3 parts(rows, a->kv_heads, a->segments), joins(rows, 1, (a->heads + WARPS - 1) / WARPS);
+    if (HAS_CLUSTERS && a->segments <= CLUSTER_MAX) {
+        launch_clusters(queue, fresh_kernel<D, IS_F8, true>, parts, THREADS, bytes, a->segments, *a,
+                        *n);
+        return;
+    }
+    launch(queue, fresh_kernel<D, IS_F8, false>, parts, THREADS, bytes, *a, *n);
+    launch(queue, join_kernel<D>, joins, THREADS, 0, *a, (const struct cuda_row_run *)NULL);
+}
+
 template <int D, bool IS_F8> static void prepare(void) {
     cudaFuncSetAttribute(short_kernel<D, IS_F8>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          (int)ring_bytes<D, IS_F8>());
     cudaFuncSetAttribute(whole_kernel<D, IS_F8>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)ring_bytes<D, IS_F8>());
+    cudaFuncSetAttribute(fresh_kernel<D, IS_F8, true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)ring_bytes<D, IS_F8>());
+    cudaFuncSetAttribute(fresh_kernel<D, IS_F8, false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          (int)ring_bytes<D, IS_F8>());
 }
 
@@ -502,4 +659,23 @@ void cuda_attention_mma(const struct cuda_attention *a, const struct cuda_row_ru
         cuda_attention_chunk(a, table, runs->long_count, queue);
     else
         cuda_attention_long(a, table, runs->long_count, queue);
+}
+
+bool cuda_attention_fresh_can(const struct cuda_attention *a, const struct cuda_row_runs *runs) {
+    return cuda_attention_mma_can(a) && !runs->table && a->q.row_count <= FRESH_ROWS &&
+           (a->segments > 1 || HAS_CLUSTERS);
+}
+
+void cuda_attention_fresh(const struct cuda_attention *a, const struct cuda_qkv *n,
+                          const struct cuda_queue *queue) {
+    bool is_f8 = a->kv.type == KV_F8;
+    if (a->q.row_count == 0) return;
+    if (a->head_dim == 64 && is_f8)
+        launch_fresh<64, true>(a, n, queue);
+    else if (a->head_dim == 64)
+        launch_fresh<64, false>(a, n, queue);
+    else if (is_f8)
+        launch_fresh<128, true>(a, n, queue);
+    else
+        launch_fresh<128, false>(a, n, queue);
 }

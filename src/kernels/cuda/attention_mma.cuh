@@ -28,8 +28,7 @@
 #include "kernels/cuda/launch_attention.h"
 
 static constexpr uint32_t SEGMENT = CUDA_ATTN_SEGMENT, TILE = 64, PER_SEGMENT = SEGMENT / TILE;
-static constexpr uint32_t WARPS = 4,
-                          THREADS = WARPS * 32; /* of a block */
+static constexpr uint32_t WARPS = 4, THREADS = WARPS * 32; /* of a block */
 static constexpr uint32_t KV_TILES = TILE / CUDA_TILE_TOKENS, STAGES = 2;
 static constexpr float LOG2E = 1.44269504f;
 static_assert(KV_TILES == WARPS, "a warp brings one KV tile");
@@ -81,23 +80,32 @@ static __device__ inline struct query query_of(const struct cuda_attention &a,
     return q;
 }
 
-/* Operand a of all steps over d. The order of the 16 dimensions within a step does not change the
- * result; over an fp8 cache it is chosen so that a thread reads four adjacent bytes of a key. */
+/* Operand a of all steps over d; NULL: no such query. The order of the 16 dimensions within a step
+ * does not change the result; over an fp8 cache it is chosen so that a thread reads four adjacent
+ * bytes of a key. */
 template <int D, bool IS_F8>
-static __device__ inline void load_queries(const struct cuda_attention &a, const struct query q[2],
+static __device__ inline void take_queries(const float *const from[2],
                                            uint32_t out[mma_dims<D>::steps][4]) {
 #pragma unroll
     for (uint32_t i = 0; i < mma_dims<D>::steps * 4; i++) {
-        const struct query &mine = q[i % 2];
         uint32_t d = i / 4 * 16 + (IS_F8 ? i % 4 / 2 * 2 + threadIdx.x % 4 * 4
                                          : i % 4 / 2 * 8 + threadIdx.x % 4 * 2);
         float2 two = make_float2(0.0f, 0.0f);
-        if (mine.reach.end > 0)
-            two = *(const float2 *)(mat_f32(a.q, mine.row) + (size_t)mine.head * D + d);
+        if (from[i % 2]) two = *(const float2 *)(from[i % 2] + d);
         two.x = fminf(fmaxf(two.x, -65504.0f), 65504.0f);
         two.y = fminf(fmaxf(two.y, -65504.0f), 65504.0f);
         out[i / 4][i % 4] = pack_halves(two.x, two.y);
     }
+}
+
+template <int D, bool IS_F8>
+static __device__ inline void load_queries(const struct cuda_attention &a, const struct query q[2],
+                                           uint32_t out[mma_dims<D>::steps][4]) {
+    const float *from[2] = {NULL, NULL};
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        if (q[i].reach.end > 0) from[i] = mat_f32(a.q, q[i].row) + (size_t)q[i].head * D;
+    take_queries<D, IS_F8>(from, out);
 }
 
 /* ---- finding tiles ---- */

@@ -14,7 +14,6 @@
 #include "graph/op.h"
 #include "graph/tape.h"
 #include "graph/weight.h"
-#include "kernels/cuda/launch.h"
 #include "kernels/cuda/launch_attention.h"
 #include "kernels/cuda/launch_fp8.h"
 #include "kernels/cuda/launch_sample.h"
@@ -119,6 +118,7 @@ struct cuda_plan {
     bool is_half_only;              /* the result is wanted in that form alone */
     bool has_x;                     /* a product: scratch->x holds its input already */
     uint8_t half_to, x_from;        /* which of scratch->x `half` goes to, and `has_x` means */
+    bool attends; /* behind kv_write: attention that alone reads what these ops make */
     bool gates; /* a product of few rows can do the act behind it, whose input no other op reads */
     bool goes_first;              /* a norm that such a product can do: no other op reads it */
     bool has_product, has_floats; /* attention, and the product behind it that can quantise */

@@ -196,7 +196,7 @@ static enum status check_driver(int card, struct err *err) {
 /* What needs Hopper's own machine code: later cards run the code that all have. */
 static void turn_off_hopper(struct cuda_switches *s) {
     s->overlap = s->few_rows = s->two_rows = s->few_codes = s->dots = false;
-    s->bulk = s->groups = false;
+    s->bulk = s->groups = s->fresh = false;
 }
 
 static enum status check_card(struct cuda_device *dev, struct err *err) {

@@ -18,6 +18,7 @@
 #define KERNELS_CUDA_DEVICE_LAUNCH_CUH
 
 #include <cuda_runtime.h>
+#include <stdint.h>
 
 #include "kernels/cuda/queue.h"
 
@@ -57,6 +58,53 @@ static void launch(const struct cuda_queue *queue, void (*kernel)(P...), dim3 gr
     config.attrs = attributes;
     config.numAttrs = queue->overlaps ? 2 : 0;
     cudaLaunchKernelEx(&config, kernel, P(args)...);
+}
+
+/* Blocks that follow each other in z form clusters of `blocks`. */
+static constexpr bool HAS_CLUSTERS = true;
+template <typename... P, typename... A>
+static void launch_clusters(const struct cuda_queue *queue, void (*kernel)(P...), dim3 grid,
+                            dim3 block, size_t shared_bytes, uint32_t blocks, A... args) {
+    cudaLaunchAttribute attributes[3] = {};
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim.x = attributes[0].val.clusterDim.y = 1;
+    attributes[0].val.clusterDim.z = blocks;
+    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[1].val.programmaticStreamSerializationAllowed = 1;
+    attributes[2].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+    attributes[2].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = queue->stream;
+    config.attrs = attributes;
+    config.numAttrs = queue->overlaps ? 3 : 1;
+    cudaLaunchKernelEx(&config, kernel, P(args)...);
+}
+
+/* All threads of the cluster's blocks. */
+static __device__ inline void cluster_barrier() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;\n"
+                 "barrier.cluster.wait.acquire.aligned;\n" ::
+                     : "memory");
+#endif
+}
+
+/* A float of block `rank` of the cluster, which lies there as it does here. */
+static __device__ inline float cluster_float(const float *here, uint32_t rank) {
+    float out = 0.0f;
+#if __CUDA_ARCH__ >= 900
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(here);
+    asm volatile("{\n.reg .u32 there;\n"
+                 "mapa.shared::cluster.u32 there, %1, %2;\n"
+                 "ld.shared::cluster.f32 %0, [there];\n}\n"
+                 : "=f"(out)
+                 : "r"(at), "r"(rank)
+                 : "memory");
+#endif
+    return out;
 }
 
 /* For kernels that are slower with overlap than without: starts when the kernel in front has ended,

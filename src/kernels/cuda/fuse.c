@@ -1,6 +1,6 @@
 /* kernels/cuda/fuse.c - which ops of a tape share a launch. See struct cuda_plan in cuda_int.h.
  *
- *     [norm q] [norm k] rope q, rope k, kv_write     one kernel
+ *     [norm q] [norm k] rope q, rope k, kv_write     one kernel; with attention where rows are few
  *     norm, act or attention before a product        writes the product's input in 16 bits, too
  *     product of gates and ups, act                  one kernel where there are few rows
  *     norm, product                                  likewise
@@ -156,6 +156,18 @@ static bool is_quantised_later(const struct tape *t, uint32_t i) {
            is_same(o->q8, product->matmul.src) && !is_read_from(t, i + 2, o->q8);
 }
 
+/* Attention follows the `count` ops of match_qkv at `i`, and no op behind it reads what they leave
+ * beside the cache. */
+static bool is_attended(const struct tape *t, uint32_t i, uint32_t count) {
+    const struct op *op = op_at(t, i + count, OP_ATTENTION);
+    if (!op) return false;
+    const struct op_kv_write *w = &tape_op(t, i + count - 1)->kv_write;
+    const struct op_rope *q = &tape_op(t, i + count - 3)->rope;
+    return is_same(op->attention.q, q->x) && op->attention.group == w->group &&
+           op->attention.layer == w->layer && op->attention.head_dim == q->head_dim &&
+           !is_read_from(t, i + count + 1, q->x) && !is_read_from(t, i + count + 1, w->k);
+}
+
 /* ---- entry point ---- */
 
 void cuda_plan_make(const struct tape *t, bool is_fused, struct cuda_plan *out) {
@@ -164,10 +176,12 @@ void cuda_plan_make(const struct tape *t, bool is_fused, struct cuda_plan *out) 
     for (uint32_t i = 0; is_fused && i < count; i += out[i].op_count) {
         uint32_t qkv = match_qkv(t, i);
         const struct op *product = op_at(t, i + 1, OP_MATMUL);
-        if (qkv > 0)
+        if (qkv > 0) {
             out[i].op_count = qkv;
-        else if (product)
+            out[i].attends = is_attended(t, i, qkv);
+        } else if (product) {
             out[i].half = wanted_form(product, floats_made(tape_op(t, i)));
+        }
         if (makes_quantised(t, i)) out[i].gates = true;
         if (!can_make(tape_op(t, i), out[i].half)) out[i].half = NULL;
         if (is_quantised_later(t, i)) out[i].has_product = out[i + 1].has_floats = true;

@@ -43,6 +43,7 @@ struct cuda_qkv {
     struct cuda_mat q, k, v;
     const float *q_norm, *k_norm; /* NULL: none */
     float norm_eps;
+    bool is_wide; /* two numbers at a time, where heads and cache allow it; the same bits */
     struct {
         bool is_neox;
         uint32_t rot_dims;
@@ -93,6 +94,12 @@ bool cuda_attention_mma_can(const struct cuda_attention *a);
 void cuda_attention_mma(const struct cuda_attention *a, const struct cuda_row_runs *runs,
                         const struct cuda_queue *queue);
 void cuda_attention_mma_prepare(void); /* once for each card */
+
+/* cuda_qkv and cuda_attention_mma of few sequences in one launch, with the same bits; queries that
+ * are normed and rotated are not written. Two launches if there are more than 8 segments. */
+bool cuda_attention_fresh_can(const struct cuda_attention *a, const struct cuda_row_runs *runs);
+void cuda_attention_fresh(const struct cuda_attention *a, const struct cuda_qkv *n,
+                          const struct cuda_queue *queue);
 
 /* The part of cuda_attention_mma that does `count` long runs. */
 void cuda_attention_long(const struct cuda_attention *a, const struct cuda_row_run *table,

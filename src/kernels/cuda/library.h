@@ -36,10 +36,12 @@ struct cuda_switches {
     bool two_rows;         /* and those of 1 or 2 rows by kernels with fewer instructions */
     bool two_always;       /* however few weights there are, for tests */
     bool gated;            /* product_few.cu and _two.cu do the act after gates and ups */
+    bool fresh;            /* rotation, cache and attention of up to 8 rows in one launch */
     bool few_codes;        /* products of quantised weights likewise (sm_90) */
     bool first;            /* product_two.cu and _codes_dots.cu do the norm before them */
     bool dots;             /* quantised weights, up to 4 rows: product_codes_dots.cu */
     bool timed;            /* cuBLASLt's algorithms are chosen by their times */
+    bool timed_early;      /* and that when a model is loaded */
     bool any_sums;         /* and may add up in any order: a row's bits depend on the others */
     bool whole;            /* attention of many rows does a sequence in one block */
     bool whole_always;     /* also of few rows, for tests */

@@ -483,29 +483,29 @@ static void launch_kv_write(const struct cuda_run *x, const struct op *op) {
 }
 
 /* [norm q] [norm k] rope q, rope k, kv_write. */
-static void launch_qkv(const struct cuda_run *x, const struct op *first) {
+static struct cuda_qkv qkv_of(const struct cuda_run *x, const struct op *first) {
     bool has_norms = first->kind == OP_NORM;
     const struct op *norm = has_norms ? first : NULL, *rope = has_norms ? first + 2 : first;
     const struct op_rope *r = &rope[0].rope;
     const struct op_kv_write *w = &rope[2].kv_write;
-    struct cuda_qkv a = {.kv = x->kv[w->group],
-                         .layer = w->layer,
-                         .pos = x->pos,
-                         .seq = x->seq,
-                         .blocks = blocks_of(x, w->group),
-                         .blocks_stride = blocks_stride(x),
-                         .q = mat_of(x, r->x),
-                         .k = mat_of(x, w->k),
-                         .v = mat_of(x, w->v),
-                         .q_norm = norm ? cuda_vector_of(norm[0].norm.weight) : NULL,
-                         .k_norm = norm ? cuda_vector_of(norm[1].norm.weight) : NULL,
-                         .norm_eps = norm ? norm->norm.eps : 0.0f,
-                         .rope = {.is_neox = r->style == ROPE_NEOX,
-                                  .rot_dims = r->rot_dims,
-                                  .freqs = cuda_vector_of(r->freqs),
-                                  .factor = r->factor}};
     CHECK(rope[2].kind == OP_KV_WRITE);
-    cuda_qkv(&a, &x->queue);
+    return (struct cuda_qkv){.kv = x->kv[w->group],
+                             .layer = w->layer,
+                             .pos = x->pos,
+                             .seq = x->seq,
+                             .blocks = blocks_of(x, w->group),
+                             .blocks_stride = blocks_stride(x),
+                             .q = mat_of(x, r->x),
+                             .k = mat_of(x, w->k),
+                             .v = mat_of(x, w->v),
+                             .q_norm = norm ? cuda_vector_of(norm[0].norm.weight) : NULL,
+                             .k_norm = norm ? cuda_vector_of(norm[1].norm.weight) : NULL,
+                             .norm_eps = norm ? norm->norm.eps : 0.0f,
+                             .is_wide = x->dev->switches.lean,
+                             .rope = {.is_neox = r->style == ROPE_NEOX,
+                                      .rot_dims = r->rot_dims,
+                                      .freqs = cuda_vector_of(r->freqs),
+                                      .factor = r->factor}};
 }
 
 /* Rounded up to a power of two, so that graphs serve longer; blocks too many end at once. */
@@ -536,7 +536,8 @@ static uint32_t segments_needed(const struct cuda_run *x, uint32_t window) {
     return window > 0 && inside < x->segments ? inside : x->segments;
 }
 
-static void launch_attention(const struct cuda_run *x, const struct op *op) {
+/* With the ops of `qkv` in front; NULL: there are none. */
+static void attend(const struct cuda_run *x, const struct op *op, const struct cuda_qkv *qkv) {
     const struct op_attention *o = &op->attention;
     struct cuda_mat q = mat_of(x, o->q);
     struct cuda_attention a = {.kv = x->kv[o->group],
@@ -565,10 +566,15 @@ static void launch_attention(const struct cuda_run *x, const struct op *op) {
                   o->heads / o->kv_heads == x->runs_group;
     bool has_idle = q.row_count * o->kv_heads < BLOCKS_PER_PROCESSOR * x->dev->multiprocessors;
     if (fits && (is_mma ? !x->is_whole : has_idle)) a.segments = segments;
+    bool is_fresh = qkv && is_mma && !x->is_whole && cuda_attention_fresh_can(&a, &x->runs);
+    if (qkv && !is_fresh) cuda_qkv(qkv, &x->queue);
     if (is_mma) {
         a.half = half_of(x);
         a.dst = unless_half(x, a.dst);
-        cuda_attention_mma(&a, &x->runs, &x->queue);
+        if (is_fresh)
+            cuda_attention_fresh(&a, qkv, &x->queue);
+        else
+            cuda_attention_mma(&a, &x->runs, &x->queue);
     } else {
         cuda_attention(&a, &x->queue);
         if (x->now->half) convert(x, &a.dst, x->now->half, 1);
@@ -576,6 +582,22 @@ static void launch_attention(const struct cuda_run *x, const struct op *op) {
     struct cuda_few later;
     if (x->now->has_product && quantising_of(x, op + 1, x->now + 1, &later)) return;
     quantise(x, &a.dst, o->q8);
+}
+
+static void launch_attention(const struct cuda_run *x, const struct op *op) { attend(x, op, NULL); }
+
+/* Ops that fuse.c joins from `op` on; returns how many. */
+static uint32_t launch_qkv(const struct cuda_run *x, const struct op *op) {
+    const struct cuda_qkv qkv = qkv_of(x, op);
+    uint32_t count = x->now->op_count;
+    if (!x->now->attends || !x->dev->switches.fresh) {
+        cuda_qkv(&qkv, &x->queue);
+        return count;
+    }
+    struct cuda_run run = *x;
+    run.now += count;
+    attend(&run, op + count, &qkv);
+    return count + 1;
 }
 
 static void launch_self_attention(const struct cuda_run *x, const struct op *op) {
@@ -624,10 +646,8 @@ uint32_t cuda_op_launch(const struct cuda_run *x, const struct op *op) {
     uint32_t normed = x->now->goes_first ? launch_normed(x, op) : 0;
     if (normed > 0) return normed;
     if (x->now->gates && launch_gated(x, op)) return 2;
-    if (x->now->op_count > 1)
-        launch_qkv(x, op);
-    else
-        launchers[op->kind](x, op);
+    if (x->now->op_count > 1) return launch_qkv(x, op);
+    launchers[op->kind](x, op);
     return x->now->op_count;
 }
 

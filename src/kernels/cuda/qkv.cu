@@ -5,60 +5,12 @@
  * the last step alone, cuda_qkv all of them in one launch; both give the same bits as the ops one
  * by one.
  */
-#include "kernels/cuda/device_fp8.cuh"
 #include "kernels/cuda/device_launch.cuh"
-#include "kernels/cuda/device_mat.cuh"
-#include "kernels/cuda/device_math.cuh"
-#include "kernels/cuda/device_rows.cuh"
-#include "kernels/cuda/launch_attention.h"
+#include "kernels/cuda/device_qkv.cuh"
 
-static constexpr uint32_t QKV_WARPS = 4, QKV_HEAD_MAX = CUDA_QKV_HEAD_MAX;
-static constexpr uint32_t QKV_SOME_ROWS = 256, QKV_MANY_ROWS = 1024; /* that keep more warps busy */
-
-/* ---- writing ---- */
-
-/* The least f16 not below max / 127; positive halves are in the order of their bits. */
-static __device__ __half int8_scale(float max) {
-    float want = max / 127.0f;
-    if (want >= 65504.0f) return __ushort_as_half(0x7bff);
-    __half half = __float2half_rn(want);
-    return __half2float(half) < want ? __ushort_as_half(__half_as_ushort(half) + 1) : half;
-}
-
-static __device__ int8_t int8_of(float x, float scale) {
-    float y = scale > 0.0f ? x / scale : 0.0f;
-    if (y > 127.0f) return 127;
-    if (y < -127.0f) return -127;
-    return y == y ? (int8_t)rintf(y) : (int8_t)0;
-}
-
-/* K or V of one token and head, by one warp. */
-static __device__ void write_side(const struct cuda_kv &kv, const float *x, bool is_value,
-                                  uint32_t token, uint8_t *tile) {
-    uint32_t lane = threadIdx.x % 32;
-    float max = 0.0f, scale = 0.0f;
-    if (kv.type == KV_I8) {
-        for (uint32_t d = lane; d < kv.head_dim; d += 32)
-            max = fabsf(x[d]) > max ? fabsf(x[d]) : max;
-        for (int width = 16; width > 0; width /= 2)
-            max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, width));
-        __half half = int8_scale(max);
-        scale = __half2float(half);
-        if (lane == 0) ((__half *)(tile + cuda_kv_scales_offset(kv.head_dim)))[token] = half;
-    }
-    for (uint32_t d = lane; d < kv.head_dim; d += 32) {
-        size_t at =
-            is_value ? cuda_v_index(kv.type, token, d, kv.head_dim) : cuda_k_index(token, d);
-        if (kv.type == KV_F32)
-            ((float *)tile)[at] = x[d];
-        else if (kv.type == KV_F16)
-            ((__half *)tile)[at] = __float2half_rn(x[d]);
-        else if (kv.type == KV_F8)
-            tile[at] = fp8_of(x[d]);
-        else
-            ((int8_t *)tile)[at] = int8_of(x[d], scale);
-    }
-}
+static constexpr uint32_t QKV_WARPS = 4;
+static constexpr uint32_t QKV_FEW_ROWS = 64, QKV_SOME_ROWS = 256,
+                          QKV_MANY_ROWS = 1024; /* that keep more warps busy */
 
 /* A block owns a row and a head; its two warps write K and V. */
 static __global__ void kv_write_kernel(struct cuda_kv_write a) {
@@ -79,48 +31,6 @@ void cuda_kv_write(const struct cuda_kv_write *a, const struct cuda_queue *queue
 }
 
 /* ---- all at once ---- */
-
-/* Sine and cosine of the pairs lane, lane + 32, ... of a head. */
-struct turns {
-    float sine[QKV_HEAD_MAX / 64], cosine[QKV_HEAD_MAX / 64];
-};
-
-static __device__ inline void find_turns(const struct cuda_qkv &a, float pos, struct turns *t) {
-    uint32_t lane = threadIdx.x % 32, pairs = a.rope.rot_dims / 2;
-#pragma unroll
-    for (uint32_t k = 0; k < QKV_HEAD_MAX / 64; k++) {
-        double sine = 0.0, cosine = 0.0;
-        if (lane + k * 32 < pairs)
-            fm_sincos_d((double)(pos * a.rope.freqs[lane + k * 32]), &sine, &cosine);
-        t->sine[k] = (float)sine * a.rope.factor;
-        t->cosine[k] = (float)cosine * a.rope.factor;
-    }
-}
-
-/* The norm and the rotation of one head in `head` (shared memory). */
-static __device__ void turn_head(const struct cuda_qkv &a, const float *norm, const struct turns &t,
-                                 float *head) {
-    uint32_t lane = threadIdx.x % 32, pairs = a.rope.rot_dims / 2;
-    if (norm) {
-        struct norm_stats s =
-            norm_measure(head, a.kv.head_dim, lane % NORM_LANES, false, a.norm_eps);
-        __syncwarp();
-        for (uint32_t i = lane; i < a.kv.head_dim; i += 32) head[i] = head[i] * s.rate * norm[i];
-        __syncwarp();
-    }
-#pragma unroll
-    for (uint32_t k = 0; k < QKV_HEAD_MAX / 64; k++) {
-        uint32_t i = lane + k * 32;
-        if (i >= pairs) break;
-        float sine = t.sine[k], cosine = t.cosine[k];
-        uint32_t first = a.rope.is_neox ? i : 2 * i;
-        uint32_t second = a.rope.is_neox ? i + pairs : 2 * i + 1;
-        float p = head[first], q = head[second];
-        head[first] = fmaf(p, cosine, -(q * sine));
-        head[second] = fmaf(p, sine, q * cosine);
-    }
-    __syncwarp();
-}
 
 /* One head of a row: queries, keys and values, in this order. `mine` is the warp's. */
 static __device__ inline void do_head(const struct cuda_qkv &a, uint32_t row, uint32_t head,
@@ -160,11 +70,156 @@ static __global__ void qkv_kernel(struct cuda_qkv a) {
     }
 }
 
+/* ---- the same for heads of 128 dimensions, over caches of f16 and fp8 ---- */
+
+/* A lane holds two pairs of dimensions that are turned together: pairs 2 * lane and 2 * lane + 1.
+ * All of a warp's heads are read before the first is turned. */
+static constexpr uint32_t WIDE_DIM = 128, WIDE_HEADS = 4;
+
+/* Where a lane's numbers 0 and 1 lie in a head, and where 2 and 3. */
+struct wide_dims {
+    uint32_t at[2];
+};
+
+/* A head of a row, by its number among all: queries, keys, values. */
+struct wide_head {
+    float *x;
+    uint32_t kv_head;
+    bool is_query, is_value;
+};
+
+static __device__ inline struct wide_head wide_head_of(const struct cuda_qkv &a, uint32_t row,
+                                                       uint32_t head) {
+    uint32_t queries = a.q.cols / WIDE_DIM;
+    struct wide_head h;
+    h.is_query = head < queries;
+    h.is_value = head >= queries + a.kv.heads;
+    h.kv_head = h.is_query ? 0 : (head - queries) % a.kv.heads;
+    const struct cuda_mat &from = h.is_query ? a.q : h.is_value ? a.v : a.k;
+    h.x = mat_f32(from, row) + (h.is_query ? head : h.kv_head) * WIDE_DIM;
+    return h;
+}
+
+static __device__ inline void norm_wide(const float *weight, float eps, struct wide_dims d,
+                                        float *head, float v[4]) {
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++)
+        *(float2 *)(head + d.at[i]) = make_float2(v[2 * i], v[2 * i + 1]);
+    __syncwarp();
+    struct norm_stats s = norm_measure(head, WIDE_DIM, threadIdx.x % NORM_LANES, false, eps);
+    __syncwarp();
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) v[i] = v[i] * s.rate * weight[d.at[i / 2] + i % 2];
+}
+
+template <bool IS_NEOX>
+static __device__ inline void turn_wide(const float sine[2], const float cosine[2], float v[4]) {
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t first = IS_NEOX ? i : 2 * i, second = IS_NEOX ? i + 2 : 2 * i + 1;
+        float p = v[first], q = v[second];
+        v[first] = fmaf(p, cosine[i], -(q * sine[i]));
+        v[second] = fmaf(p, sine[i], q * cosine[i]);
+    }
+}
+
+static __device__ inline void write_wide(const struct cuda_qkv &a, uint32_t row,
+                                         const struct wide_head &h, struct wide_dims d,
+                                         const float v[4]) {
+    uint32_t pos = (uint32_t)a.pos[row], token = pos % CUDA_TILE_TOKENS;
+    const uint32_t *blocks = a.blocks + a.seq[row] * a.blocks_stride;
+    uint8_t *tile = cuda_kv_tile(&a.kv, blocks, pos / CUDA_TILE_TOKENS, a.layer, h.kv_head);
+    if (h.is_value) tile += cuda_kv_side_bytes(a.kv.type, WIDE_DIM);
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++) {
+        size_t at = cuda_k_index(token, d.at[i]);
+        float x = v[2 * i], y = v[2 * i + 1];
+        if (a.kv.type == KV_F16) {
+            __half two[2] = {__float2half_rn(x), __float2half_rn(y)};
+            *(uint32_t *)(tile + 2 * at) =
+                (uint32_t)__half_as_ushort(two[1]) << 16 | __half_as_ushort(two[0]);
+        } else if (h.is_value) {
+            tile[cuda_v_index(KV_F8, token, d.at[i], WIDE_DIM)] = fp8_of(x);
+            tile[cuda_v_index(KV_F8, token, d.at[i] + 1, WIDE_DIM)] = fp8_of(y);
+        } else {
+            *(uint16_t *)(tile + at) = (uint16_t)(fp8_of(y) << 8 | fp8_of(x));
+        }
+    }
+}
+
+template <bool IS_NEOX> static __global__ void qkv_wide_kernel(struct cuda_qkv a) {
+    __shared__ __align__(16) float heads[QKV_WARPS][WIDE_DIM];
+    admit_next_kernel();
+    uint32_t row = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    uint32_t count = a.q.cols / WIDE_DIM + 2 * a.kv.heads, step = gridDim.y * QKV_WARPS;
+    struct wide_dims d = {
+        {IS_NEOX ? 2 * lane : 4 * lane, IS_NEOX ? WIDE_DIM / 2 + 2 * lane : 4 * lane + 2}};
+    float sine[2], cosine[2], pos = (float)a.pos[row];
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++) {
+        double s = 0.0, c = 0.0;
+        fm_sincos_d((double)(pos * a.rope.freqs[2 * lane + i]), &s, &c);
+        sine[i] = (float)s * a.rope.factor;
+        cosine[i] = (float)c * a.rope.factor;
+    }
+    wait_for_inputs();
+    if (a.pos[row] < 0) return;
+    for (uint32_t some = blockIdx.y * QKV_WARPS + warp; some < count; some += WIDE_HEADS * step) {
+        float v[WIDE_HEADS][4];
+#pragma unroll
+        for (uint32_t k = 0; k < WIDE_HEADS; k++) {
+            const struct wide_head h = wide_head_of(a, row, min(some + k * step, count - 1));
+#pragma unroll
+            for (uint32_t i = 0; i < 2; i++)
+                *(float2 *)(v[k] + 2 * i) = *(const float2 *)(h.x + d.at[i]);
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < WIDE_HEADS; k++) {
+            if (some + k * step >= count) continue;
+            const struct wide_head h = wide_head_of(a, row, some + k * step);
+            const float *norm = h.is_query ? a.q_norm : a.k_norm;
+            if (!h.is_value && norm) norm_wide(norm, a.norm_eps, d, heads[warp], v[k]);
+            if (!h.is_value) turn_wide<IS_NEOX>(sine, cosine, v[k]);
+            if (!h.is_value) {
+#pragma unroll
+                for (uint32_t i = 0; i < 2; i++)
+                    *(float2 *)(h.x + d.at[i]) = make_float2(v[k][2 * i], v[k][2 * i + 1]);
+            }
+            if (!h.is_query) write_wide(a, row, h, d, v[k]);
+        }
+    }
+}
+
+static bool is_pairs(const struct cuda_mat *m) { return m->col % 2 == 0 && m->row_bytes % 8 == 0; }
+
+static bool wide_can(const struct cuda_qkv *a) {
+    return a->is_wide && a->kv.head_dim == WIDE_DIM && a->rope.rot_dims == WIDE_DIM &&
+           cuda_attends_mma(a->kv.type, WIDE_DIM) && is_pairs(&a->q) && is_pairs(&a->k) &&
+           is_pairs(&a->v);
+}
+
+/* ---- launching ---- */
+
+static void launch_wide(const struct cuda_qkv *a, uint32_t heads, const struct cuda_queue *queue) {
+    uint32_t rows = a->q.row_count;
+    uint32_t of_a_warp = rows < QKV_FEW_ROWS ? 1 : rows < QKV_MANY_ROWS ? WIDE_HEADS : 12;
+    uint32_t at_once = of_a_warp * QKV_WARPS;
+    dim3 grid(rows, (heads + at_once - 1) / at_once);
+    if (a->rope.is_neox)
+        launch(queue, qkv_wide_kernel<true>, grid, QKV_WARPS * 32, 0, *a);
+    else
+        launch(queue, qkv_wide_kernel<false>, grid, QKV_WARPS * 32, 0, *a);
+}
+
 void cuda_qkv(const struct cuda_qkv *a, const struct cuda_queue *queue) {
     uint32_t rows = a->q.row_count, heads = a->q.cols / a->kv.head_dim + 2 * a->kv.heads;
     uint32_t of_a_warp = rows < QKV_SOME_ROWS ? 1 : rows < QKV_MANY_ROWS ? 4 : 10;
     uint32_t at_once = of_a_warp * QKV_WARPS;
     if (rows == 0) return;
+    if (wide_can(a)) {
+        launch_wide(a, heads, queue);
+        return;
+    }
     dim3 grid(rows, (heads + at_once - 1) / at_once);
     launch(queue, qkv_kernel, grid, QKV_WARPS * 32, 0, *a);
 }
