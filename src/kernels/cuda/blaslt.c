@@ -549,7 +549,7 @@ static bool time_algos(struct cuda_blas *b, const struct cuda_gemm *g, uint32_t 
 
 /* Algorithms are timed once for a range of rows, with the last of them: an algorithm that suits 200
  * rows may take half as long again for 256. */
-static uint32_t range_of(uint32_t rows) {
+uint32_t cuda_blas_range(uint32_t rows) {
     uint32_t end = 16;
     while (end < rows) end = end % 3 == 0 ? end / 3 * 4 : end / 2 * 3; /* 16, 24, 32, 48, 64... */
     return end;
@@ -577,7 +577,7 @@ static void choose_algo(struct cuda_blas *b, const struct cuda_gemm *g, uint32_t
 /* With the algorithm of a number of rows, or of the range it lies in. */
 static bool run_chosen(struct cuda_blas *b, const struct cuda_gemm *g, const struct layouts *l,
                        bool is_timed, bool *is_refused, struct CUstream_st *stream) {
-    uint32_t rows = is_timed ? range_of(g->rows) : g->rows;
+    uint32_t rows = is_timed ? cuda_blas_range(g->rows) : g->rows;
     struct choice_key key = {g->form,
                              rows | (is_timed ? OF_A_RANGE : 0),
                              g->weights,

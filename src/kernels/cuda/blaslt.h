@@ -33,5 +33,7 @@ struct cuda_gemm {
 };
 /* False: no algorithm for this shape; nothing was done. */
 bool cuda_blas_run(struct cuda_blas *b, const struct cuda_gemm *g, struct CUstream_st *stream);
+/* The last of the range of rows that share an algorithm. */
+uint32_t cuda_blas_range(uint32_t rows);
 
 #endif

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/cuda/cuda_int.h"
+#include "kernels/cuda/early.h"
 #include "kernels/cuda/library.h"
 
 enum { PLACES = 2 };
@@ -141,6 +142,17 @@ static struct cuda_kv kv_of(const struct kv_space *s) {
                             .base = (uint8_t *)(uintptr_t)s->base};
 }
 
+static enum status time_products(const struct device_program *p, struct err *err) {
+    const struct cuda_early early = {.dev = p->dev,
+                                     .tape = p->options.tape,
+                                     .plan = p->plan,
+                                     .scratch = &p->scratch,
+                                     .slab = p->slab,
+                                     .slab_bytes = slab_bytes(p)};
+    if (!p->dev->blas || !p->dev->switches.timed_early) return ST_OK;
+    return cuda_early_products(&early, err);
+}
+
 enum status cuda_program_create(struct cuda_device *dev, const struct program_options *options,
                                 struct device_program **out, struct err *err) {
     CHECK(options->kv_group_count <= KV_GROUPS_MAX);
@@ -156,6 +168,7 @@ enum status cuda_program_create(struct cuda_device *dev, const struct program_op
     enum status st = measure(p, err);
     if (st == ST_OK) st = make_memory(p, err);
     if (st == ST_OK) st = make_places(p, err);
+    if (st == ST_OK) st = time_products(p, err);
     if (st != ST_OK) {
         cuda_program_destroy(p);
         return st;
