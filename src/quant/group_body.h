@@ -123,7 +123,8 @@ QB_INLINE struct qb_sums qb_sums(const struct qb_group *g, int n, const struct q
 /* The weighted squared error of scale * q + min with the best codes q. */
 QB_INLINE float qb_error(const struct qb_group *g, int n, const struct qb_codes *c, float scale,
                          float min) {
-    const qb_vec s = qb_all(scale), m = qb_all(min), inverse = qb_all(scale ? 1.0f / scale : 0.0f);
+    const qb_vec s = qb_all(scale), m = qb_all(min),
+                 inverse = qb_all(scale != 0 ? 1.0f / scale : 0.0f);
     qb_vec sum = qb_all(0);
     for (int v = 0; v < n / QB_LANES; v++) {
         qb_vec rest = g->x[v] - m;
@@ -136,7 +137,7 @@ QB_INLINE float qb_error(const struct qb_group *g, int n, const struct qb_codes 
 /* The codes themselves: whole numbers, or the values of the curve. */
 QB_INLINE void qb_take_codes(const struct qb_group *g, int n, const struct qb_codes *c, float scale,
                              float min, int8_t *out) {
-    const qb_vec m = qb_all(min), inverse = qb_all(scale ? 1.0f / scale : 0.0f);
+    const qb_vec m = qb_all(min), inverse = qb_all(scale != 0 ? 1.0f / scale : 0.0f);
     for (int v = 0; v < n / QB_LANES; v++) {
         qb_vec q = qb_code((g->x[v] - m) * inverse, c);
         for (int i = 0; i < QB_LANES; i++) out[v * QB_LANES + i] = (int8_t)q[i];

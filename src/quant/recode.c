@@ -56,7 +56,7 @@ struct batch {
     size_t bad[POOL_THREADS_MAX]; /* the first element that cannot be held, by thread */
 };
 
-enum { NONE_BAD = SIZE_MAX };
+#define NONE_BAD SIZE_MAX
 
 static size_t bytes_of(enum dtype type, size_t elems) {
     size_t bytes;
