@@ -77,6 +77,10 @@ struct sched_policy {
      * plan is empty. NULL: the whole budget. */
     uint32_t (*prompt_budget)(const void *state, uint32_t budget, const struct sched_view *view);
 
+    /* How long a step may take with drafts (sched/drafts.h), in microseconds; 0: any time. The
+     * scheduler also keeps step_target_ms. NULL: 0. */
+    double (*drafts_within_us)(const void *state, const struct sched_view *view);
+
     /* How many blocks to keep free in advance, by swapping out the victims that pick_victim
      * returns (mlfq: proactive swapping). The scheduler keeps at most a quarter of the pool free
      * and preempts for it, together with `displaces`, at most 2 sequences in a plan. NULL: 0. */

@@ -8,7 +8,9 @@
  * spent on requests that meet their targets.
  *
  * The prompt tokens of a step are limited so that the tightest TPOT target of the running sequences
- * is kept with a margin, and no sequence is admitted whose token in every step would break it.
+ * is kept with a margin, and no sequence is admitted whose token in every step would break it. A
+ * step has drafts only as long as it keeps that target: a sequence without drafts gets one token
+ * from it.
  */
 #include "sched/policy_pick.h"
 
@@ -38,6 +40,10 @@ static uint32_t prompt_budget(const void *state, uint32_t budget, const struct s
     double pace_us = PACE_SHARE * (double)tightest(state);
     if (!(pace_us > 0) || view->decode_count == 0) return budget;
     return cost_tokens_within(view->cost, pace_us, view->decode_count, 0, 0, budget);
+}
+
+static double drafts_within_us(const void *state, const struct sched_view *view) {
+    return view->decode_count > 0 ? PACE_SHARE * (double)tightest(state) : 0;
 }
 
 /* Would one more sequence break the tightest TPOT target? */
@@ -150,6 +156,7 @@ const struct sched_policy sched_policy_deadline = {
     .may_admit = may_admit,
     .pick_victim = pick_last_in_order,
     .prompt_budget = prompt_budget,
+    .drafts_within_us = drafts_within_us,
     .on_arrive = on_arrive,
     .on_admit = on_admit,
     .on_step = on_step,

@@ -96,6 +96,15 @@ static double source_us(const struct sched *s, const struct candidates *c) {
     return longest > 0 ? s->drafts.cost_us(s->drafts.ctx, seqs, longest) : 0;
 }
 
+/* How long the step may take; 0: any time. */
+static double step_limit_us(const struct planning *p) {
+    struct sched *s = p->s;
+    double target_us = s->knobs.step_target_ms * 1000;
+    if (!s->policy->drafts_within_us) return target_us;
+    double limit_us = s->policy->drafts_within_us(s->state, sched_update_view(s, p->now_us));
+    return target_us > 0 && (limit_us <= 0 || target_us < limit_us) ? target_us : limit_us;
+}
+
 /* Give each candidate the number of drafts with which the step has the most tokens for its time.
  * Not the first maximum: kernels compute rows in groups, so a row that costs much may be followed
  * by rows that cost little. */
@@ -103,7 +112,7 @@ static void choose(const struct planning *p, struct candidates *c) {
     const struct sched *s = p->s;
     const struct plan *plan = p->plan;
     struct candidate *picks[PICKS_MAX];
-    double target_us = s->knobs.step_target_ms * 1000;
+    double limit_us = step_limit_us(p);
     uint64_t attended = plan->attended_tokens;
     uint32_t rows = plan->token_count, best = 0, count = 0;
     uint32_t most = s->knobs.max_step_tokens - rows;
@@ -122,7 +131,7 @@ static void choose(const struct planning *p, struct candidates *c) {
         picks[count++] = one;
         double us = cost_rows_predict_us(&s->lines.cost, &s->cost, rows + count, attended) +
                     source_us(s, c);
-        if (target_us > 0 && us > target_us) break;
+        if (limit_us > 0 && us > limit_us) break;
         if (tokens / us <= best_rate) continue;
         best_rate = tokens / us;
         best = count;

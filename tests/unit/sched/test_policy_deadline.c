@@ -123,6 +123,47 @@ static void test_no_request_is_admitted_that_would_break_a_running_target(void *
     world_close(&w);
 }
 
+static void propose_zeros(void *ctx, struct draft_ask *asks, uint32_t count) {
+    (void)ctx;
+    for (uint32_t i = 0; i < count; i++) {
+        asks[i].given = asks[i].max;
+        memset(asks[i].out, 0, asks[i].max * sizeof(asks[i].out[0]));
+    }
+}
+
+/* How many drafts the first decode row has; a sequence beside it has the target. */
+static uint32_t drafts_beside(int64_t tpot_us, double step_target_ms) {
+    struct world w;
+    struct sched_options o = options(4, 0);
+    o.drafts.propose = propose_zeros;
+    o.draft_rows_max = 24;
+    o.knobs.draft_max = 24;
+    o.knobs.step_target_ms = step_target_ms;
+    world_open(&w, &o);
+    struct world_submit in = timed(1, 100, 0, 0);
+    in.draft_max = 24;
+    world_submit(&w, in);
+    world_submit(&w, timed(1, 100, 0, tpot_us));
+    assert_true(world_step(&w));
+    w.verify = false;
+    world_plan(&w);
+    assert_int_equal(w.plan.row_count, 2);
+    uint32_t drafts = w.plan.draft_count;
+    world_close(&w);
+    return drafts;
+}
+
+static void test_drafts_are_limited_by_running_tpot_targets(void **state) {
+    (void)state;
+    uint32_t most = drafts_beside(0, 0);
+    assert_true(most >= 3);
+    assert_int_equal(drafts_beside(1000, 0), most);
+    assert_int_equal(drafts_beside(1000, 0.132), 1); /* three tokens take 130 us */
+    assert_int_equal(drafts_beside(165, 0), 1);      /* of which 0.8 are planned */
+    assert_int_equal(drafts_beside(165, 5), 1);
+    assert_int_equal(drafts_beside(152, 0), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_earliest_deadline_goes_first),
@@ -132,6 +173,7 @@ int main(void) {
         cmocka_unit_test(test_a_request_with_a_first_token_is_never_shed),
         cmocka_unit_test(test_prompt_tokens_are_limited_by_running_tpot_targets),
         cmocka_unit_test(test_no_request_is_admitted_that_would_break_a_running_target),
+        cmocka_unit_test(test_drafts_are_limited_by_running_tpot_targets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

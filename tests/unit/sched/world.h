@@ -354,6 +354,7 @@ struct world_submit {
     seq_idx parent;
     bool is_fork, one_row_at_a_time, waits_for_token, is_forced, has_share, is_batch;
     struct urgency urgency;
+    uint8_t draft_max; /* only where plans with drafts are not run: the device knows none */
 };
 
 static inline enum status world_try_submit(struct world *w, struct world_submit in, seq_idx *out,
@@ -385,6 +386,7 @@ static inline enum status world_try_submit(struct world *w, struct world_submit 
                                   .urgency = in.urgency,
                                   .one_row_at_a_time = in.one_row_at_a_time,
                                   .waits_for_token = in.waits_for_token,
+                                  .draft_max = in.draft_max,
                                   .tokens = r->tokens,
                                   .prompt_tokens = in.prompt_tokens,
                                   .total_max = r->total_max};
