@@ -15,7 +15,7 @@
 
 struct cost_model;
 
-enum { COST_ROWS_MAX = 64 }; /* more rows: continued from this number */
+enum { COST_ROWS_MAX = 128 }; /* more rows: continued from this number */
 
 struct cost_rows {
     double us[COST_ROWS_MAX + 1]; /* by the number of rows; 0: not measured */

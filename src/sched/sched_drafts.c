@@ -18,6 +18,9 @@ enum {
     ROWS_MAX = 64,  /* rows of a plan that has drafts */
     PICKS_MAX = 64, /* drafts of a plan */
 };
+/* Else steps with many drafts would be predicted by the price of a token in a prompt, which is
+ * less, and never be measured. */
+_Static_assert(ROWS_MAX + PICKS_MAX <= COST_ROWS_MAX, "the time of each step is learned");
 static const double GAIN_LEAST = 1.02;   /* times the tokens per microsecond without drafts */
 static const double CHANCE_LEAST = 0.02; /* a draft that is less likely is not looked at */
 /* What is assumed of a sequence without drafts so far: so many accepted, of so many. */

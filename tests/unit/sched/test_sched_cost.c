@@ -172,6 +172,8 @@ static void test_the_table_of_rows_fills_its_gaps(void **state) {
     near(cost_rows_predict_us(&c, &m, 10, 0), 3000 + 2 * m.weight[1], 1e-9);
     near(cost_rows_predict_us(&c, &m, COST_ROWS_MAX + 5, 0),
          3000 + (COST_ROWS_MAX - 3) * m.weight[1], 1e-9);
+    cost_rows_observe(&c, &m, 96, 0, 8000); /* rows of 32 sequences with two drafts each */
+    near(cost_rows_predict_us(&c, &m, 96, 0), 8000, 1e-9);
     cost_rows_observe(&c, &m, 2, 0, 9000); /* more rows do not take less */
     cost_rows_verify(&c);
     assert_true(cost_rows_predict_us(&c, &m, 8, 0) >= cost_rows_predict_us(&c, &m, 2, 0));
