@@ -44,6 +44,7 @@ static void run_share(const struct pool_task *t, uint32_t index, struct shared *
         o.seed = t->first_seed + i;
         if (t->both_depths) o.depth = o.seed % 2;
         o.mark = &r->mark;
+        if (t->seconds_max) alarm(t->seconds_max); /* for this world: others may be many */
         CHECK(world_run(&o, &r->outcome, &err) == ST_OK);
         if (r->outcome.is_wrong) {
             r->is_wrong = true;
@@ -60,7 +61,6 @@ static pid_t start(const struct pool_task *t, uint32_t index, FILE *errors, stru
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid > 0) return pid;
-    if (t->seconds_max) alarm(t->seconds_max);
     dup2(fileno(errors), STDERR_FILENO);
     run_share(t, index, shared);
     _exit(shared->reports[index].is_done ? 0 : 1);

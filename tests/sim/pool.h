@@ -28,7 +28,7 @@ struct pool_task {
     struct world_options options; /* of every world; its seed is set here */
     bool both_depths;             /* odd seeds at depth 1, even ones at depth 0 */
     uint32_t processes;
-    uint32_t seconds_max; /* a process that takes longer is ended; 0: no limit */
+    uint32_t seconds_max; /* a world that takes longer never ends, and is wrong; 0: no limit */
 };
 
 /* Sums over all processes. False: something was wrong, and `what` says it with
