@@ -121,7 +121,7 @@ static void bench_kv_write(struct bench *b, enum kv_type type, const char *name)
     struct tape *t = tape_begin();
     struct operand k = new_f32(t, "k", KV_HEADS * DIM), v = new_f32(t, "v", KV_HEADS * DIM);
     struct op op = {.kind = OP_KV_WRITE};
-    op.kv_write = (struct op_kv_write){0, 0, k, v};
+    op.kv_write = (struct op_kv_write){.k = k, .v = v};
     measure_op(b, t, op, k, name, &kv);
     kv_free(b, &kv);
 }

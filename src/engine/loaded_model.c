@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/size.h"
+#include "engine/key_statistics.h"
 #include "engine/spill.h"
 #include "format/model_file.h"
 #include "graph/step.h"
@@ -189,6 +190,8 @@ static enum status load(struct loaded_model *loaded, const char *path,
     TRY(loaded_model_check(loaded, err)); /* before an image is made of the weights */
     weight_cache_loaded(loaded->weights);
     release_file_pages(loaded);
+    if (o->kv_type == KV_I4 && !model_is_encoder(loaded->model))
+        TRY(key_statistics_create(loaded, &loaded->keys, err));
     return ST_OK;
 }
 
@@ -205,6 +208,7 @@ void loaded_model_close(struct loaded_model *loaded) {
     weight_cache_close(loaded->weights);
     if (loaded->device_open) loaded->device.close(loaded->device.self);
     model_close(loaded->model);
+    key_statistics_destroy(loaded->keys);
     tokenizer_destroy(loaded->tokenizer);
     model_file_close(loaded->file);
     free_mutex(loaded->mutex);

@@ -58,6 +58,7 @@ struct loaded_model {
     struct model *model;
     struct device device;
     struct weight_cache *weights; /* NULL: no cache */
+    struct key_statistics *keys;  /* of KV_I4; NULL: none */
     struct loaded_model_mutex *mutex;
     struct device_memory memory; /* of the device before the weights; zeroed if it has none */
     bool device_open, has_weights;

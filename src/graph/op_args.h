@@ -16,6 +16,8 @@
 
 #include "graph/weight.h"
 
+struct key_smoothing;
+
 typedef uint16_t value_id;
 enum { VALUE_NONE = 0xFFFF, OP_PARTS_MAX = 3 };
 
@@ -91,7 +93,8 @@ struct op_rope {
  * within the KV group. */
 struct op_kv_write {
     uint32_t layer, group;
-    struct operand k, v; /* f32, heads * head_dim */
+    struct operand k, v;                   /* f32, heads * head_dim */
+    const struct key_smoothing *smoothing; /* of KV_I4: graph/key_smoothing.h; NULL: none */
 };
 
 /* Causal attention over the row's own sequence in the cache, the row itself included. For each
@@ -100,7 +103,8 @@ struct op_kv_write {
  *     s_j = cap * tanh(s_j / cap)                 if softcap > 0
  *     p_j = exp(s_j - max s), divided by the sum of all of them
  *     o[d] = sum over j of p_j * v_j[d]
- * k_j and v_j are what the cache holds: halves, or bytes times their token's scale.
+ * k_j and v_j are what the cache holds: halves, or bytes times their token's scale. Over KV_I4, q
+ * is smoothed as the keys are.
  * Positions below pos - window + 1 are not attended if window > 0.
  * With n positions, e = (E(head_dim) + h) * |scale| * max over j of sum |q[d] * k_j[d]|, which is
  * the error of a score, and A = sum over j of p_j * |v_j[d]|: 2 e + 2 E(n) + 2 h of A. */
@@ -112,6 +116,7 @@ struct op_attention {
     struct operand q;   /* f32, heads * head_dim */
     struct operand dst; /* f32; NONE if only q8 is wanted */
     struct operand q8;
+    const struct key_smoothing *smoothing; /* as in op_kv_write */
 };
 
 /* Attention of an encoder: every row of the sequence sees every other; no cache. The same

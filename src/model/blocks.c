@@ -141,7 +141,8 @@ static struct operand push_attention(struct flow *f, uint32_t layer, struct oper
                                                .softcap = hp->attn_softcap,
                                                .q = q,
                                                .dst = out,
-                                               .q8 = operand_none}});
+                                               .q8 = operand_none,
+                                               .smoothing = l->smoothing}});
     return out;
 }
 
@@ -165,9 +166,12 @@ struct operand block_attention(struct flow *f, uint32_t layer, struct operand in
     if (l->vec[VEC_K_NORM]) push_norm(f, k, k, l->vec[VEC_K_NORM], hp->head_dim);
     push_rope(f, l, q, hp->heads);
     push_rope(f, l, k, hp->kv_heads);
-    tape_push(f->t, &(struct op){
-                        .kind = OP_KV_WRITE,
-                        .kv_write = {.layer = l->kv_layer, .group = l->kv_group, .k = k, .v = v}});
+    tape_push(f->t, &(struct op){.kind = OP_KV_WRITE,
+                                 .kv_write = {.layer = l->kv_layer,
+                                              .group = l->kv_group,
+                                              .k = k,
+                                              .v = v,
+                                              .smoothing = l->smoothing}});
     struct operand out = push_attention(f, layer, q);
     if (layer + 1 == hp->layers) {
         out = wanted_rows(f, out);

@@ -60,10 +60,11 @@ enum vec {
 };
 
 struct layer {
-    struct weight mat[MAT_COUNT];  /* data == NULL: the model has none */
-    struct weight *vec[VEC_COUNT]; /* NULL: the model has none */
-    bool slides;                   /* attends over hp.window tokens */
-    uint32_t kv_group, kv_layer;   /* its KV group, and which of the group's layers it is */
+    struct weight mat[MAT_COUNT];          /* data == NULL: the model has none */
+    struct weight *vec[VEC_COUNT];         /* NULL: the model has none */
+    const struct key_smoothing *smoothing; /* of keys in a cache of KV_I4; NULL: none */
+    bool slides;                           /* attends over hp.window tokens */
+    uint32_t kv_group, kv_layer;           /* its KV group, and which of the group's layers it is */
 };
 
 struct model {

@@ -5,6 +5,7 @@
  *         batch against the rows alone. */
 #include <math.h>
 
+#include "graph/key_smoothing.h"
 #include "kernels/cpu/kernels_ref.h"
 #include "ops/ops_rig.h"
 #include "tensor/fp8.h"
@@ -92,6 +93,20 @@ static void reverse_blocks(struct rig_steps *steps, const struct kv_tiles *kv) {
         for (uint32_t b = 0; b < count; b++) steps->blocks[q][b] = count - 1 - b;
 }
 
+/* Of every other case over KV_I4. */
+static const struct key_smoothing *smoothing_of(const struct attn_case *c) {
+    enum { COLS_MAX = 1024 };
+    static float mean[COLS_MAX], scale[COLS_MAX], inverse[COLS_MAX];
+    static const struct key_smoothing smoothing = {mean, scale, inverse, NULL};
+    if (c->type != KV_I4 || c->seed % 2 || c->kv_heads * c->head_dim > COLS_MAX) return NULL;
+    for (uint32_t d = 0; d < COLS_MAX; d++) {
+        mean[d] = (float)rng_unit_at(77, 0, d) - 0.5f;
+        scale[d] = 0.5f + (float)rng_unit_at(77, 1, d);
+        inverse[d] = 1.0f / scale[d];
+    }
+    return &smoothing;
+}
+
 /* Two layers, of which the op reads the second. */
 static struct kv_tiles cache_init(const struct attn_case *c, struct rig_steps *steps) {
     uint32_t tokens = c->first + c->rows, tiles = c->block_tiles ? c->block_tiles : 1;
@@ -150,7 +165,8 @@ static struct rig attn_rig(const struct attn_case *c, struct rig_steps *steps,
                                            .softcap = c->softcap,
                                            .q = rig_operand(&r, 0),
                                            .dst = operand_none,
-                                           .q8 = operand_none};
+                                           .q8 = operand_none,
+                                           .smoothing = smoothing_of(c)};
     if (c->keep_floats) {
         r.values[r.value_count] = (struct rig_value){ROWS_TOKENS, VALUE_F32, cols, 0};
         r.op.attention.dst = rig_operand(&r, r.value_count++);
@@ -529,6 +545,11 @@ static void cache_row(const struct attn_case *c, uint32_t head, uint32_t pos, bo
                       float *out) {
     for (uint32_t d = 0; d < c->head_dim; d++) out[d] = cache_number(c, head, pos, d, value);
     if (c->type == KV_I4) ref_kv_turn(out, c->head_dim);
+    const struct key_smoothing *s = value ? NULL : smoothing_of(c);
+    for (uint32_t d = 0; s && d < c->head_dim; d++) { /* all without their mean */
+        size_t i = (size_t)head * c->head_dim + d;
+        out[d] = out[d] * s->scale[i] - (pos < KEY_MEAN_FIRST ? s->mean[i] : 0.0f);
+    }
 }
 
 /* Plain softmax attention of one head in double. */
@@ -568,6 +589,13 @@ static void test_the_reference_is_softmax_attention(void **state) {
         {.type = KV_F8, .heads = 4, .kv_heads = 2, .head_dim = 64, .first = 600, .rows = 2},
         {.type = KV_I4, .heads = 4, .kv_heads = 2, .head_dim = 64, .first = 600, .rows = 2},
         {.type = KV_I4, .heads = 6, .kv_heads = 2, .head_dim = 40, .first = 300, .rows = 3},
+        {.type = KV_I4,
+         .heads = 4,
+         .kv_heads = 2,
+         .head_dim = 64,
+         .first = 9,
+         .rows = 3,
+         .seed = 1},
         {.type = KV_F32, .heads = 1, .kv_heads = 1, .head_dim = 8, .first = 8190, .rows = 4},
         {.type = KV_F16, .heads = 2, .kv_heads = 1, .head_dim = 8, .first = 20000, .rows = 2},
     };

@@ -202,6 +202,7 @@ static void check_segment(enum kv_type type, uint32_t head_dim, uint32_t queries
                                  .type = type,
                                  .head_dim = head_dim,
                                  .query_count = queries,
+                                 .early = type == KV_I4 ? end % 5 : 0,
                                  .scale = 0.5f,
                                  .softcap = end % 2 ? 3.0f : 0.0f}};
     for (uint32_t t = 0; t * KV_TILE_TOKENS < end; t++) {
@@ -212,7 +213,7 @@ static void check_segment(enum kv_type type, uint32_t head_dim, uint32_t queries
     }
     const float *q = floats_before_fence(2 * TILES, queries * head_dim, 5);
     for (uint32_t i = 0; i < queries; i++)
-        j.s.query[i] = (struct attn_query){q + (size_t)i * head_dim, 0.7f, end % 3 ? 0 : i,
+        j.s.query[i] = (struct attn_query){q + (size_t)i * head_dim, 0.7f, 0.3f, end % 3 ? 0 : i,
                                            end - (queries - 1 - i)};
     for_each_table(check_attend, &j);
 }

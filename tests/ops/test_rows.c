@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/fmath.h"
+#include "graph/key_smoothing.h"
 #include "kernels/cpu/kernels_ref.h"
 #include "ops/matmul_rig.h"
 
@@ -277,6 +278,18 @@ static void test_the_reference_rope_turns_pairs(void **state) {
             check_reference_rope((enum rope_style)style, rope_firsts[f]);
 }
 
+/* Of every other head width. */
+static const struct key_smoothing *smoothing_of(uint32_t i) {
+    enum { COLS_MAX = 512 };
+    static float mean[COLS_MAX], scale[COLS_MAX], inverse[COLS_MAX];
+    static const struct key_smoothing smoothing = {mean, scale, inverse, NULL};
+    for (uint32_t d = 0; d < COLS_MAX; d++) {
+        mean[d] = (float)rng_unit_at(78, 0, d) - 0.5f;
+        inverse[d] = 0.5f + (float)rng_unit_at(78, 1, d);
+    }
+    return i % 2 ? &smoothing : NULL;
+}
+
 static void test_kv_writes_have_the_same_bits(void **state) {
     (void)state;
     static const uint32_t dims[] = {8, 20, 64, 128};
@@ -303,6 +316,7 @@ static void test_kv_writes_have_the_same_bits(void **state) {
             r.op.kind = OP_KV_WRITE;
             r.op.kv_write =
                 (struct op_kv_write){.layer = 1, .k = rig_operand(&r, 0), .v = rig_operand(&r, 1)};
+            r.op.kv_write.smoothing = smoothing_of(i);
             rig_check_only(&r, "kv_write");
             mem_free(kv.base);
         }
@@ -528,8 +542,7 @@ static void test_broken_numbers_enter_an_int4_cache_alike(void **state) {
         read_int4(v, DIM, 0, true, out, &scale, &min);
         if (scale != scales[h] || min != minima[h])
             fail_msg("head %u: scale %g, min %g", h, (double)scale, (double)min);
-        for (uint32_t d = 0; d < DIM; d++)
-            assert_true(fabsf(out[d]) <= (h < 3 ? 0.0f : 1e6f));
+        for (uint32_t d = 0; d < DIM; d++) assert_true(fabsf(out[d]) <= (h < 3 ? 0.0f : 1e6f));
     }
     for (int i = 0; i < RIG_ISAS; i++) {
         if (!rig_isa_runs(rig_isas[i])) continue;

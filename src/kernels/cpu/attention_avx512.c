@@ -133,6 +133,9 @@ INLINE void keep_scores(const struct attn_segment *s, uint32_t t, const int tile
             if (type == KV_I4) {
                 __m512 least = _mm512_mul_ps(key_min[j], _mm512_set1_ps(s->query[i].sum));
                 x = _mm512_fmadd_ps(x, key_scale[j], least);
+                if (t == 0 && j == 0)
+                    x = _mm512_mask_add_ps(x, attended(0, 0, s->early), x,
+                                           _mm512_set1_ps(s->query[i].shift));
             }
             x = _mm512_mul_ps(x, scale);
             if (edges) {

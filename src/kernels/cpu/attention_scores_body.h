@@ -92,6 +92,7 @@ ATTN_INLINE vec score(const struct attn_segment *s, const struct attn_query *q, 
                       vec key_scale, vec key_min, vec x) {
     if (s->type == KV_I8) x = vec_mul(x, key_scale);
     if (s->type == KV_I4) x = vec_fma(x, key_scale, vec_mul(key_min, vec_set1(q->sum)));
+    if (j < s->early) x = vec_if_between(j, 0, s->early, vec_add(x, vec_set1(q->shift)), x);
     x = vec_mul(x, vec_set1(s->scale));
     if (s->softcap > 0.0f) {
         vec cap = vec_set1(s->softcap);

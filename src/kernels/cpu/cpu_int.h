@@ -53,16 +53,10 @@ enum { ATTN_QUERIES = 12, ATTN_FEW = 6, ATTN_ROWS = 12 };
 enum { ATTN_TILES = ATTN_SEGMENT / KV_TILE_TOKENS };
 
 /* A query, and the tokens [first, end) of the segment that it attends to: at least one. */
-/* Of a query that attends to KV_I4: in lanes, as kernels/cpu/numerics.h says. */
-static inline float sum_of_turned(const float *q, uint32_t head_dim) {
-    float lanes[SUM_LANES] = {0};
-    for (uint32_t d = 0; d < head_dim; d++) lanes[d % SUM_LANES] += q[d];
-    return sum_lanes(lanes);
-}
-
 struct attn_query {
     const float *q; /* of KV_I4: turned */
-    float sum;      /* of KV_I4: its sum (kernels/cpu/numerics.h) */
+    float sum;      /* of KV_I4: Q of kernels/cpu/numerics.h ... */
+    float shift;    /* ... and what the products with early keys lack */
     uint32_t first, end;
 };
 
@@ -74,6 +68,7 @@ struct attn_segment {
     size_t v_stride;              /* bytes */
     enum kv_type type;
     uint32_t head_dim, query_count;
+    uint32_t early; /* of KV_I4: so many keys, from 0 on, are kept with their mean */
     float scale, softcap;
     struct attn_query query[ATTN_QUERIES];
     /* Tiles that the caller needs next, to be fetched meanwhile; NULL: nothing is known. */
@@ -118,6 +113,14 @@ struct cpu_kernels {
     const struct mm_wide *wide;     /* likewise */
     const struct mm_opener *opener; /* likewise */
 };
+
+/* A query of a KV head becomes what KV_I4 wants: smoothed if `s` is given, and turned, in `room`.
+ * `first`: the head's numbers in the smoothing. */
+void turn_query(const struct cpu_kernels *k, const struct key_smoothing *s, size_t first,
+                uint32_t head_dim, float *room, struct attn_query *q);
+
+/* Where the op has sums (graph/key_smoothing.h): adds the step's keys and queries. One thread. */
+void attention_add_sums(const struct cpu_run *x, const struct op_attention *a);
 
 struct cpu_table {
     const char *name; /* "avx2" */

@@ -31,7 +31,10 @@
  *               KV_F8 has no scales: k_j[d] and v_j[d] are the numbers of tensor/fp8.h.
  *               In a cache of KV_I4, q is turned first and k_j[d] and v_j[d] are the codes; with
  *               Q the sum of turned q[d] in 16 lanes by d mod 16, joined by halves:
- *                   s_j = fma(sum over d of q[d] * k_j[d], key scale_j, key min_j * Q) * scale
+ *                   s_j = scale *
+ *                         (fma(sum over d of q[d] * k_j[d], key scale_j, key min_j * Q) - S)
+ *               where S, the sum of smoothing mean[d] * q[d] of the query as given, by fma in such
+ *               lanes, is subtracted at positions below KEY_MEAN_FIRST alone; and
  *                   o[d] = sum of (p_j * value scale_j) * v_j[d], as above; then + the sum of
  *                   p_j * value min_j, which is taken by fma in ATTN_LANES lanes like l
  *               and o is turned after the division by l. To turn: for h = 1, 2, 4 .. below n, of

@@ -17,6 +17,7 @@
 
 #include "base/check.h"
 #include "base/pool.h"
+#include "graph/key_smoothing.h"
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/workspace.h"
 
@@ -44,6 +45,7 @@ struct attn_rows {
     const uint8_t *v_rows;
     size_t v_stride;
     float *turned; /* scratch for the queries of a batch; of KV_I4 */
+    const struct key_smoothing *smoothing;
 };
 
 /* Some tiles of the segment that begins with tile `base` of the sequence. */
@@ -116,15 +118,12 @@ static bool batch_next(const struct attn_rows *a, struct range heads, struct att
 static bool is_turned(const struct attn_rows *a) { return a->kv && a->kv->type == KV_I4; }
 
 /* The queries become those that KV_I4 wants. */
-static void turn_queries(const struct cpu_kernels *k, const struct attn_rows *a,
+static void turn_queries(const struct cpu_kernels *k, const struct attn_rows *a, uint32_t kv_head,
                          struct attn_segment *s) {
-    for (uint32_t i = 0; i < s->query_count; i++) {
-        float *q = a->turned + (size_t)i * a->head_dim;
-        memcpy(q, s->query[i].q, a->head_dim * sizeof(*q));
-        k->kv_turn(q, a->head_dim);
-        s->query[i].q = q;
-        s->query[i].sum = sum_of_turned(q, a->head_dim);
-    }
+    size_t first = (size_t)kv_head * a->head_dim;
+    for (uint32_t i = 0; i < s->query_count; i++)
+        turn_query(k, a->smoothing, first, a->head_dim, a->turned + (size_t)i * a->head_dim,
+                   &s->query[i]);
 }
 
 /* All but the tiles, and what the queries attend to. */
@@ -138,7 +137,7 @@ static void begin_segment(const struct cpu_kernels *k, const struct attn_rows *a
     s->query_count = b->end - b->first;
     for (uint32_t i = 0; i < s->query_count; i++)
         s->query[i].q = a->q[b->owner[i].row] + (size_t)b->owner[i].head * a->head_dim;
-    if (is_turned(a)) turn_queries(k, a, s);
+    if (is_turned(a)) turn_queries(k, a, b->head / a->heads_per_kv, s);
     memset(s->next, 0, sizeof(s->next));
 }
 
@@ -146,6 +145,7 @@ static void begin_segment(const struct cpu_kernels *k, const struct attn_rows *a
 static void fill_segment(const struct attn_rows *a, const struct attn_batch *b, uint32_t segment,
                          struct attn_segment *s) {
     uint32_t start = segment * ATTN_SEGMENT, edge = start + ATTN_SEGMENT;
+    s->early = segment == 0 && is_turned(a) && a->smoothing ? KEY_MEAN_FIRST : 0;
     for (uint32_t i = 0; i < s->query_count; i++) {
         uint32_t row = b->owner[i].row;
         s->query[i].first = a->first[row] > start ? a->first[row] - start : 0;
@@ -331,6 +331,7 @@ static struct attn_rows gather_rows(const struct attn_op *o, const struct attn_r
         .layer = o->a->layer,
         .v_stride = kv_row_bytes(kv->type, o->a->head_dim),
         .turned = o->turned,
+        .smoothing = o->a->smoothing,
     };
     for (uint32_t r = rows.first; r < rows.end; r++, a.count++) {
         struct range own = positions_of(o, r);
@@ -647,6 +648,7 @@ void op_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith
     CHECK(x->kv);
     CHECK(x->kv[a->group].head_dim == a->head_dim);
     CHECK(x->kv[a->group].heads == a->kv_heads);
+    if (ith == 0) attention_add_sums(x, a);
     if (wants_parts(&o, nth, &parts)) {
         leave_parts(&o, &parts, ith, nth);
         pool_barrier(x->pool);

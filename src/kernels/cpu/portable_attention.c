@@ -78,12 +78,12 @@ static void apply_scales(const struct attn_segment *s, const uint8_t *tile, floa
 }
 
 /* Products of codes become products of keys. */
-static void apply_key_ranges(const struct attn_segment *s, const uint8_t *tile, float query_sum,
-                             float x[TOKENS]) {
+static void apply_key_ranges(const struct attn_segment *s, const uint8_t *tile,
+                             const struct attn_query *q, float x[TOKENS]) {
     float scales[TOKENS], minima[TOKENS];
     load_scales(s, tile, scales);
     load_minima(s, tile, minima);
-    for (int i = 0; i < TOKENS; i++) x[i] = fmaf(x[i], scales[i], minima[i] * query_sum);
+    for (int i = 0; i < TOKENS; i++) x[i] = fmaf(x[i], scales[i], minima[i] * q->sum);
 }
 
 /* Scores of all 16 tokens of tile t; the caller looks only at those that are attended. */
@@ -96,9 +96,10 @@ static void score_tile(const struct attn_segment *s, uint32_t t, const struct at
         for (int i = 0; i < TOKENS; i++) out[i] = fmaf(q->q[d], keys[i], out[i]);
     }
     if (s->type == KV_I4)
-        apply_key_ranges(s, s->k[t], q->sum, out);
+        apply_key_ranges(s, s->k[t], q, out);
     else
         apply_scales(s, s->k[t], out);
+    for (uint32_t i = 0; t == 0 && i < s->early; i++) out[i] += q->shift;
     for (int i = 0; i < TOKENS; i++) {
         out[i] *= s->scale;
         if (s->softcap > 0.0f) out[i] = s->softcap * fm_tanh(out[i] / s->softcap);

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/fmath.h"
+#include "graph/key_smoothing.h"
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/kernels_ref.h"
 #include "kernels/cpu/workspace.h"
@@ -20,6 +21,7 @@ struct kv_view {
     uint32_t layer, head;
     const struct mat *k, *v;
     uint32_t first_row, head_dim;
+    const struct key_smoothing *smoothing;
 };
 
 static const uint8_t *tile_of(const struct kv_view *s, bool value, uint32_t pos) {
@@ -89,7 +91,7 @@ static float load_one(const struct numbers *n, uint32_t d) {
 
 struct query {
     const float *q;
-    float sum; /* of KV_I4 */
+    float sum, shift; /* of KV_I4 */
     float scale, softcap;
     uint32_t first, end; /* attended positions */
 };
@@ -98,10 +100,13 @@ static float score(const struct kv_view *s, const struct query *q, uint32_t pos)
     const struct numbers key = numbers_of(s, false, pos);
     float acc = 0.0f;
     for (uint32_t d = 0; d < s->head_dim; d++) acc = fmaf(q->q[d], load_one(&key, d), acc);
-    if (is_int4(s))
-        acc = fmaf(acc, load_scale(s, false, pos), load_min(s, false, pos) * q->sum) * q->scale;
-    else
+    if (is_int4(s)) {
+        acc = fmaf(acc, load_scale(s, false, pos), load_min(s, false, pos) * q->sum);
+        if (s->smoothing && pos < KEY_MEAN_FIRST) acc += q->shift;
+        acc *= q->scale;
+    } else {
         acc = acc * load_scale(s, false, pos) * q->scale;
+    }
     return q->softcap > 0.0f ? q->softcap * fm_tanh(acc / q->softcap) : acc;
 }
 
@@ -145,11 +150,12 @@ static void join(struct attn_part *a, const struct attn_part *b, uint32_t head_d
 static void attend(const struct kv_view *s, struct query *q, float *scratch, float *out) {
     struct attn_part all = {.out = out}, part = {.out = scratch};
     if (is_int4(s)) {
-        float *turned = scratch + s->head_dim;
-        memcpy(turned, q->q, s->head_dim * sizeof(*turned));
-        ref_kv_turn(turned, s->head_dim);
-        q->q = turned;
-        q->sum = sum_of_turned(turned, s->head_dim);
+        struct attn_query turned = {.q = q->q};
+        turn_query(&cpu_kernels_ref, s->smoothing, (size_t)s->head * s->head_dim, s->head_dim,
+                   scratch + s->head_dim, &turned);
+        q->q = turned.q;
+        q->sum = turned.sum;
+        q->shift = turned.shift;
     }
     for (uint32_t first = q->first; first < q->end;) {
         uint32_t edge = (first / ATTN_SEGMENT + 1) * ATTN_SEGMENT;
@@ -167,6 +173,7 @@ void ref_attention_run(const struct cpu_run *x, const struct op *op, uint32_t it
     struct mat q = mat_of(x, a->q), dst = mat_of(x, a->dst), q8 = mat_of(x, a->q8);
     struct attn_scratch places = attn_scratch(a->heads, a->head_dim, 0);
     float *scratch = workspace_scratch(x->workspace, ith);
+    if (ith == 0) attention_add_sums(x, a);
     struct range rows = range_share(q.row_count, ith, nth);
     for (uint32_t r = rows.first; r < rows.end; r++) {
         if (!run_row_is_live(x, q.kind, r)) continue;
@@ -177,7 +184,8 @@ void ref_attention_run(const struct cpu_run *x, const struct op *op, uint32_t it
                                    .blocks = step_blocks(x->step, x->step->seq[r], a->group),
                                    .layer = a->layer,
                                    .head = h / (a->heads / a->kv_heads),
-                                   .head_dim = a->head_dim};
+                                   .head_dim = a->head_dim,
+                                   .smoothing = a->smoothing};
             struct query query = {.q = mat_f32(&q, r) + (size_t)h * a->head_dim,
                                   .scale = a->scale,
                                   .softcap = a->softcap,

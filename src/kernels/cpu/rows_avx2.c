@@ -237,7 +237,22 @@ static uint16_t f16_above(float x) {
     return (uint16_t)_mm_extract_epi16(half, 0);
 }
 
+/* A product with 1 or -1 is exact, so the sum is rounded once. */
+VEC_INLINE vec vec_turn(vec v, const uint32_t h) {
+    if (h == 1)
+        return _mm256_fmadd_ps(v, _mm256_setr_ps(1, -1, 1, -1, 1, -1, 1, -1),
+                               _mm256_permute_ps(v, 0xB1));
+    if (h == 2)
+        return _mm256_fmadd_ps(v, _mm256_setr_ps(1, 1, -1, -1, 1, 1, -1, -1),
+                               _mm256_permute_ps(v, 0x4E));
+    return _mm256_fmadd_ps(v, _mm256_setr_ps(1, 1, 1, 1, -1, -1, -1, -1),
+                           _mm256_permute2f128_ps(v, v, 1));
+}
+
 #include "kernels/cpu/kv_store_body.h"
+#include "kernels/cpu/kv_turn_body.h"
+
+void avx2_kv_turn(float *x, uint32_t head_dim) { turn_head(x, head_dim); }
 
 static void store_f32(const float *k, const float *v, uint32_t head_dim, float *k_tile,
                       float *v_tile, uint32_t token) {
@@ -268,7 +283,7 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .act = avx2_act,
     .add = avx2_add,
     .softcap = avx2_softcap,
-    .kv_turn = ref_kv_turn,
+    .kv_turn = avx2_kv_turn,
     .kv_store = avx2_kv_store,
     .attend = avx2_attend,
     .attn_merge = avx2_attn_merge,

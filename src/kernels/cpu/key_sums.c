@@ -1,0 +1,65 @@
+/* kernels/cpu/key_sums.c - queries as a cache of KV_I4 wants them, and what the smoothing of keys
+ * is made of (graph/key_smoothing.h): the same plain code for every table. */
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "graph/key_smoothing.h"
+#include "kernels/cpu/cpu_int.h"
+
+void turn_query(const struct cpu_kernels *k, const struct key_smoothing *s, size_t first,
+                uint32_t head_dim, float *room, struct attn_query *q) {
+    float sums[SUM_LANES] = {0}, shifts[SUM_LANES] = {0};
+    for (uint32_t d = 0; s && d < head_dim; d++) {
+        room[d] = q->q[d] * s->scale[first + d];
+        shifts[d % SUM_LANES] = fmaf(q->q[d], s->mean[first + d], shifts[d % SUM_LANES]);
+    }
+    if (!s) memcpy(room, q->q, head_dim * sizeof(*room));
+    k->kv_turn(room, head_dim);
+    for (uint32_t d = 0; d < head_dim; d++) sums[d % SUM_LANES] += room[d];
+    q->q = room;
+    q->sum = sum_lanes(sums);
+    q->shift = -sum_lanes(shifts);
+}
+
+static void add_key(const uint8_t *tile, uint32_t token, uint32_t head_dim, double *sums,
+                    double *squares) {
+    for (uint32_t d = 0; d < head_dim; d++) {
+        float key;
+        memcpy(&key, tile + ((size_t)d * KV_TILE_TOKENS + token) * sizeof(key), sizeof(key));
+        sums[d] += (double)key;
+        squares[d] += (double)key * (double)key;
+    }
+}
+
+/* The mean square of all queries that share a KV head. */
+static void add_queries(const float *q, uint32_t heads, uint32_t head_dim, double *squares) {
+    for (uint32_t h = 0; h < heads; h++)
+        for (uint32_t d = 0; d < head_dim; d++) {
+            double x = (double)q[(size_t)h * head_dim + d];
+            squares[d] += x * x / heads;
+        }
+}
+
+void attention_add_sums(const struct cpu_run *x, const struct op_attention *a) {
+    const struct kv_tiles *kv = &x->kv[a->group];
+    struct key_sums *sums = a->smoothing ? a->smoothing->sums : NULL;
+    if (!sums) return;
+    CHECK(kv->type == KV_F32);
+    struct mat q = mat_of(x, a->q);
+    uint32_t shared = a->heads / a->kv_heads;
+    for (uint32_t r = 0; r < q.row_count; r++) {
+        if (x->step->pos[r] < KEY_MEAN_FIRST) continue; /* one that is skipped is at -1 */
+        uint32_t pos = (uint32_t)x->step->pos[r];
+        const uint32_t *blocks = step_blocks(x->step, x->step->seq[r], a->group);
+        uint32_t tile = kv_tile_index(kv, blocks, pos / KV_TILE_TOKENS);
+        for (uint32_t h = 0; h < a->kv_heads; h++) {
+            size_t first = (size_t)h * a->head_dim;
+            add_key(kv_tile(kv, a->layer, tile, h), pos % KV_TILE_TOKENS, a->head_dim,
+                    sums->key + first, sums->key_squares + first);
+            add_queries(mat_f32(&q, r) + first * shared, shared, a->head_dim,
+                        sums->query_squares + first);
+        }
+        sums->rows++;
+    }
+}
