@@ -14,9 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "graph/key_smoothing.h"
 #include "graph/weight.h"
-
-struct key_smoothing;
 
 typedef uint16_t value_id;
 enum { VALUE_NONE = 0xFFFF, OP_PARTS_MAX = 3 };
@@ -89,8 +88,7 @@ struct op_rope {
     struct operand x; /* f32, in place */
 };
 
-/* Put this row's keys and values into the cache in its format (graph/kv_space.h). `layer` counts
- * within the KV group. */
+/* Put this row's keys and values into the cache in its format. `layer`: of the KV group's. */
 struct op_kv_write {
     uint32_t layer, group;
     struct operand k, v;                   /* f32, heads * head_dim */
@@ -103,8 +101,7 @@ struct op_kv_write {
  *     s_j = cap * tanh(s_j / cap)                 if softcap > 0
  *     p_j = exp(s_j - max s), divided by the sum of all of them
  *     o[d] = sum over j of p_j * v_j[d]
- * k_j and v_j are what the cache holds: halves, or bytes times their token's scale. Over KV_I4, q
- * is smoothed as the keys are.
+ * k_j and v_j are what the cache holds; q is smoothed as KV_I4's keys are.
  * Positions below pos - window + 1 are not attended if window > 0.
  * With n positions, e = (E(head_dim) + h) * |scale| * max over j of sum |q[d] * k_j[d]|, which is
  * the error of a score, and A = sum over j of p_j * |v_j[d]|: 2 e + 2 E(n) + 2 h of A. */
@@ -113,9 +110,8 @@ struct op_attention {
     uint32_t heads, kv_heads, head_dim;
     uint32_t window; /* 0: all */
     float scale, softcap;
-    struct operand q;   /* f32, heads * head_dim */
-    struct operand dst; /* f32; NONE if only q8 is wanted */
-    struct operand q8;
+    struct operand q;                      /* f32, heads * head_dim */
+    struct operand dst, q8;                /* f32; NONE if only q8 is wanted */
     const struct key_smoothing *smoothing; /* as in op_kv_write */
 };
 
