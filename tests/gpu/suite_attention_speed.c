@@ -46,15 +46,15 @@ static void keep(struct checks *c, const struct shaped *m, const char *what, con
     check_figure(c, "attention", name, value);
 }
 
-static void decode(struct checks *c, struct shaped *m, uint32_t seqs, const char *name,
-                   double read_gbs) {
+static void decode(struct checks *c, struct shaped *m, uint32_t seqs, uint32_t context,
+                   const char *name, double read_gbs) {
     const struct shape *s = m->shape;
-    double us = least_us(m, seqs, 1, CONTEXT - 1), width = m->kv.shape.type == KV_F8 ? 1 : 2;
-    double bytes = (double)seqs * CONTEXT * s->kv_heads * s->head_dim * 2 * width; /* both sides */
+    double us = least_us(m, seqs, 1, context - 1), width = m->kv.shape.type == KV_F8 ? 1 : 2;
+    double bytes = (double)seqs * context * s->kv_heads * s->head_dim * 2 * width; /* both sides */
     double gbs = us > 0 ? bytes / us / 1e3 : 0;
     double share = read_gbs > 0 ? 100 * gbs / read_gbs : 0;
-    printf("  decode %3u x 4k %8.1f us %6.0f GB/s %5.1f %% of %.0f\n", seqs, us, gbs, share,
-           read_gbs);
+    printf("  decode %3u x %4u %8.1f us %6.0f GB/s %5.1f %% of %.0f\n", seqs, context, us, gbs,
+           share, read_gbs);
     keep(c, m, name, "percent", share);
 }
 
@@ -86,9 +86,14 @@ static void measure(struct checks *c, enum kv_type type) {
     printf(" %s\n", kv_type_name(type));
     if (dev->profiler->peaks(dev->self, &peaks, &err) != ST_OK) printf("  %s\n", err.text);
     check_figure(c, "ceilings", "read_gbs", peaks.read_gbs);
-    decode(c, &m, 32, "decode_b32_4k", peaks.read_gbs);
-    decode(c, &m, 128, "decode_b128_4k", peaks.read_gbs);
-    decode(c, &m, 256, "decode_b256_4k", peaks.read_gbs);
+    decode(c, &m, 1, 512, "decode_b1_512", peaks.read_gbs);
+    decode(c, &m, 8, CONTEXT, "decode_b8_4k", peaks.read_gbs);
+    decode(c, &m, 16, CONTEXT, "decode_b16_4k", peaks.read_gbs);
+    decode(c, &m, 32, CONTEXT, "decode_b32_4k", peaks.read_gbs);
+    decode(c, &m, 64, CONTEXT, "decode_b64_4k", peaks.read_gbs);
+    decode(c, &m, 128, CONTEXT, "decode_b128_4k", peaks.read_gbs);
+    decode(c, &m, 256, CONTEXT, "decode_b256_4k", peaks.read_gbs);
+    decode(c, &m, 256, 512, "decode_b256_512", peaks.read_gbs);
     chunk(c, &m, 2048, 0, "chunk_2k");
     chunk(c, &m, CHUNK_MAX, 0, "chunk_8k");
     chunk(c, &m, 2048, CONTEXT, "chunk_2k_after_4k");

@@ -2,16 +2,13 @@
  *
  * Mapping: 4 warps and 64 queries, 16 to a warp; all segments, tile after tile. The longest runs
  * come first. Tiles come by cp.async into two buffers: of keys and of values, 64 tokens of a piece
- * side by side. Products by mma.sync, for a cache of fp8 by wgmma where there is one (Hopper; f16
- * has attention_chunk.cu there): the same bits.
+ * side by side. Where there is wgmma, attention_chunk.cu does the same.
  */
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/attention_fp8.cuh"
 #include "kernels/cuda/attention_mma.cuh"
 #include "kernels/cuda/attention_sums.cuh"
-#include "kernels/cuda/device_async.cuh"
-#include "kernels/cuda/device_wgmma.cuh"
 
 static constexpr uint32_t SIDE_BY_SIDE = TILE * 16; /* from a piece to the next */
 
@@ -94,24 +91,12 @@ static __device__ inline void spread_tile(uint32_t t, struct reach all, uint8_t 
 
 /* ---- products ---- */
 
-template <int D, bool IS_WG>
+template <int D>
 static __device__ inline void score(const uint32_t q[mma_dims<D>::steps][4], uint32_t keys,
                                     float s[TILE / 8][4]) {
-    if (!IS_WG) {
 #pragma unroll
-        for (uint32_t i = 0; i < KV_TILES; i++)
-            score_tile<D, SIDE_BY_SIDE>(q, keys + i * AS_IN_CACHE, s + 2 * i);
-        return;
-    }
-    wgmma_hold<TILE>(s);
-    wgmma_begin();
-#pragma unroll
-    for (uint32_t step = 0; step < mma_dims<D>::steps; step++)
-        wgmma_64<false>(s, q[step],
-                        wgmma_operand(keys + 2 * step * SIDE_BY_SIDE, SIDE_BY_SIDE, 128));
-    wgmma_end();
-    wgmma_wait<0>();
-    wgmma_hold<TILE>(s);
+    for (uint32_t i = 0; i < KV_TILES; i++)
+        score_tile<D, SIDE_BY_SIDE>(q, keys + i * AS_IN_CACHE, s + 2 * i);
 }
 
 /* add_values of values as spread_tile leaves them. */
@@ -129,35 +114,20 @@ static __device__ inline void add_spread(const uint32_t p[4], uint32_t values,
 }
 
 /* out += p * V and sum += p * 1, 16 tokens after 16. */
-template <int D, bool IS_F8, bool IS_WG>
+template <int D, bool IS_F8>
 static __device__ inline void add_tile(const float s[TILE / 8][4], uint32_t values,
                                        float out[D / 8][4], float sum[4]) {
     const uint32_t ones[2] = {0x3c003c00u, 0x3c003c00u};
-    uint32_t p[KV_TILES][4];
-#pragma unroll
-    for (uint32_t i = 0; i < KV_TILES; i++) pack_weights(s + 2 * i, p[i]);
-    if (IS_WG) {
-        wgmma_hold<D>(out);
-        wgmma_begin();
-    }
 #pragma unroll
     for (uint32_t i = 0; i < KV_TILES; i++) {
-        uint32_t at = values + i * mma_dims<D>::side;
-        if (!IS_F8)
-            add_values<D, SIDE_BY_SIDE>(p[i], values + i * AS_IN_CACHE, 0, out);
-        else if (!IS_WG)
-            add_spread<D>(p[i], at, out);
-        else if (D == 64)
-            wgmma_64<false>(out, p[i], wgmma_operand(at, D * 16, 128));
+        uint32_t p[4];
+        pack_weights(s + 2 * i, p);
+        if (IS_F8)
+            add_spread<D>(p, values + i * mma_dims<D>::side, out);
         else
-            wgmma_128<false>(out, p[i], wgmma_operand(at, D * 16, 128));
+            add_values<D, SIDE_BY_SIDE>(p, values + i * AS_IN_CACHE, 0, out);
+        mma_16x8x16<false>(sum, p, ones);
     }
-    if (IS_WG) wgmma_end();
-#pragma unroll
-    for (uint32_t i = 0; i < KV_TILES; i++) mma_16x8x16<false>(sum, p[i], ones);
-    if (!IS_WG) return;
-    wgmma_wait<0>();
-    wgmma_hold<D>(out);
 }
 
 /* ---- the kernel ---- */
@@ -178,7 +148,7 @@ static __device__ void join_long(float factor, const float max[2], const float s
     }
 }
 
-template <int D, bool IS_F8, bool IS_WG, bool HAS_CAP>
+template <int D, bool IS_F8, bool HAS_CAP>
 static __global__ void __launch_bounds__(THREADS, 2)
     long_kernel(struct cuda_attention a, const struct cuda_row_run *table) {
     begin_kernel();
@@ -208,16 +178,15 @@ static __global__ void __launch_bounds__(THREADS, 2)
         next = find_tile(a, blocks, all, kv_head, t + 2);
         copies_wait<1>();
         if (IS_F8) spread_tile<D>(t, all, buffers);
-        if (IS_WG) fence_async();
         __syncthreads();
         float s[TILE / 8][4] = {{0.0f}}, top[2];
-        score<D, IS_WG>(frags, stage, s);
+        score<D>(frags, stage, s);
         mask_scores<TILE / 8, HAS_CAP>(a, q, t * TILE, s);
         top[0] = max_of<TILE / 8>(s, 0);
         top[1] = max_of<TILE / 8>(s, 1);
         rescale<D / 8>(top, factor, max, out, sum);
         weights_of<TILE / 8>(max, factor, s);
-        add_tile<D, IS_F8, IS_WG>(s, stage + dims::stage / 2, out, sum);
+        add_tile<D, IS_F8>(s, stage + dims::stage / 2, out, sum);
         if ((t + 1) % PER_SEGMENT == 0 || t + 1 == to) {
             bool is_first = t / PER_SEGMENT == from / PER_SEGMENT;
             join_long<D>(factor, max, sum, out, is_first, kept, all_max, all_sum);
@@ -228,13 +197,12 @@ static __global__ void __launch_bounds__(THREADS, 2)
         }
         __syncthreads(); /* this tile's buffer is free for the next but one */
     }
+    const float by[2] = {1.0f / all_sum[0], 1.0f / all_sum[1]};
 #pragma unroll
     for (uint32_t n = 0; n < D / 4; n++) {
         uint32_t i = n % 2, k = n / 2; /* dimensions k * 8 + ... of query i */
-        if (q[i].reach.end == 0) continue;
         const float *two = kept + (4 * k + i) * THREADS + threadIdx.x;
-        store_two<D>(a, q[i], k * 8 + lane % 4 * 2, two[0] / all_sum[i],
-                     two[2 * THREADS] / all_sum[i]);
+        store_two<D>(a, q[i], k * 8 + lane % 4 * 2, two[0] * by[i], two[2 * THREADS] * by[i]);
     }
 }
 
@@ -244,52 +212,39 @@ template <int D> static constexpr uint32_t shared_bytes(void) {
     return STAGES * mma_dims<D>::stage + mma_dims<D>::kept * THREADS * (uint32_t)sizeof(float);
 }
 
-template <int D, bool IS_F8, bool IS_WG>
+template <int D, bool IS_F8>
 static void launch_long(const struct cuda_attention *a, const struct cuda_row_run *table,
                         uint32_t count, const struct cuda_queue *queue) {
     dim3 grid(a->kv_heads, count);
     if (a->softcap > 0.0f)
-        launch(queue, long_kernel<D, IS_F8, IS_WG, true>, grid, THREADS, shared_bytes<D>(), *a,
-               table);
+        launch(queue, long_kernel<D, IS_F8, true>, grid, THREADS, shared_bytes<D>(), *a, table);
     else
-        launch(queue, long_kernel<D, IS_F8, IS_WG, false>, grid, THREADS, shared_bytes<D>(), *a,
-               table);
+        launch(queue, long_kernel<D, IS_F8, false>, grid, THREADS, shared_bytes<D>(), *a, table);
 }
 
-template <int D, bool IS_F8, bool IS_WG> static void prepare(void) {
-    cudaFuncSetAttribute(long_kernel<D, IS_F8, IS_WG, false>,
-                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes<D>());
-    cudaFuncSetAttribute(long_kernel<D, IS_F8, IS_WG, true>,
-                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes<D>());
-}
-
-template <int D> static void prepare_all(void) {
-    prepare<D, false, false>();
-    prepare<D, true, false>();
-    prepare<D, true, true>();
+template <int D, bool IS_F8> static void prepare(void) {
+    cudaFuncSetAttribute(long_kernel<D, IS_F8, false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)shared_bytes<D>());
+    cudaFuncSetAttribute(long_kernel<D, IS_F8, true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)shared_bytes<D>());
 }
 
 void cuda_attention_long_prepare(void) {
-    prepare_all<64>();
-    prepare_all<128>();
-}
-
-template <int D>
-static void launch_dims(const struct cuda_attention *a, const struct cuda_row_run *table,
-                        uint32_t count, const struct cuda_queue *queue) {
-    bool is_f8 = a->kv.type == KV_F8;
-    if (is_f8 && a->by_groups)
-        launch_long<D, true, true>(a, table, count, queue);
-    else if (is_f8)
-        launch_long<D, true, false>(a, table, count, queue);
-    else
-        launch_long<D, false, false>(a, table, count, queue);
+    prepare<64, false>();
+    prepare<64, true>();
+    prepare<128, false>();
+    prepare<128, true>();
 }
 
 void cuda_attention_long(const struct cuda_attention *a, const struct cuda_row_run *table,
                          uint32_t count, const struct cuda_queue *queue) {
-    if (a->head_dim == 64)
-        launch_dims<64>(a, table, count, queue);
+    bool is_f8 = a->kv.type == KV_F8;
+    if (a->head_dim == 64 && is_f8)
+        launch_long<64, true>(a, table, count, queue);
+    else if (a->head_dim == 64)
+        launch_long<64, false>(a, table, count, queue);
+    else if (is_f8)
+        launch_long<128, true>(a, table, count, queue);
     else
-        launch_dims<128>(a, table, count, queue);
+        launch_long<128, false>(a, table, count, queue);
 }

@@ -2,9 +2,10 @@
  * entry points for all.
  *
  * Mapping: 4 warps, 16 queries and one segment, or all where there are many rows; each warp takes
- * 16 tokens of a tile, then a quarter of the dimensions. Tiles come by cp.async into two buffers,
- * as they lie.
- * Cost: decoding reads K and V once for all queries of a KV head; 64 KB in flight for each block.
+ * 16 tokens of a tile, then a quarter of the dimensions. Tiles lie in shared memory as in the
+ * cache: they come by cp.async into two buffers, or in decoding by bulk copies of a fifth warp.
+ * Cost: decoding reads K and V once for all queries of a KV head; 32 KB and more in flight for each
+ * block, of which a multiprocessor has three.
  */
 #include <cuda_runtime.h>
 
@@ -13,6 +14,7 @@
 #include "kernels/cuda/attention_sums.cuh"
 #include "kernels/cuda/device_async.cuh"
 #include "kernels/cuda/device_qkv.cuh"
+#include "kernels/cuda/device_wgmma.cuh"
 
 /* ---- what a block works on ---- */
 
@@ -65,7 +67,7 @@ static __device__ void share_weights(float factor, const float most[2], float s[
         float mine = max_of<2>(s, i);
         if (lane % 4 == 0) m->max[warp][lane / 4 + 8 * i] = mine;
     }
-    __syncthreads();
+    warpgroup_barrier(1);
     float next[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -80,7 +82,7 @@ static __device__ void share_weights(float factor, const float most[2], float s[
         *(uint32_t *)&m->p[row][col] =
             pack_halves(s[i / 2][2 * (i % 2)], s[i / 2][2 * (i % 2) + 1]);
     }
-    __syncthreads();
+    warpgroup_barrier(1);
 }
 
 /* What a block of a short run works on. */
@@ -219,12 +221,11 @@ template <int D>
 static __device__ inline void store_all(const struct cuda_attention &a, const struct query q[2],
                                         const struct all_sums<D> &all) {
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const float by[2] = {1.0f / all.sum[0], 1.0f / all.sum[1]};
 #pragma unroll
     for (uint32_t n = 0; n < D / 16; n++) {
         uint32_t i = n % 2, d = warp * (D / 4) + n / 2 * 8 + lane % 4 * 2;
-        if (q[i].reach.end == 0) continue;
-        store_two<D>(a, q[i], d, all.out[n / 2][2 * i] / all.sum[i],
-                     all.out[n / 2][2 * i + 1] / all.sum[i]);
+        store_two<D>(a, q[i], d, all.out[n / 2][2 * i] * by[i], all.out[n / 2][2 * i + 1] * by[i]);
     }
 }
 
@@ -360,7 +361,8 @@ static __device__ void join_cluster(const struct cuda_attention &a, const struct
             out.y = join_one(f, out.y, cluster_float(&heads.at[query][d + 1], p));
         }
         const struct query q = {row, w.kv_head * group + query, w.all};
-        store_two<D>(a, q, d, out.x / sum, out.y / sum);
+        float by = 1.0f / sum;
+        store_two<D>(a, q, d, out.x * by, out.y * by);
     }
 }
 
@@ -451,48 +453,88 @@ static __global__ void __launch_bounds__(THREADS)
             out[n].y = join_one(f, out[n].y, two.y);
         }
     }
+    float by = 1.0f / sum;
 #pragma unroll
     for (uint32_t n = 0; n < D / 64; n++)
-        store_two<D>(a, q, n * 64 + threadIdx.x % 32 * 2, out[n].x / sum, out[n].y / sum);
+        store_two<D>(a, q, n * 64 + threadIdx.x % 32 * 2, out[n].x * by, out[n].y * by);
 }
 
-/* ---- many sequences ---- */
+/* ---- decoding ---- */
 
-/* The newest rows of sequences, each with all of its segments (Hopper). A block goes on from one
- * row and KV head to another; tiles come by bulk copies, the first of the next row while the last
- * of this one is worked on. A row that is not live has one tile, of which nothing is attended. */
-struct whole_item {
-    const uint32_t *blocks;
+/* The newest rows of sequences (Hopper): of a row and a KV head all segments, or one. A block goes
+ * on from one such item to the next. A fifth warp brings tiles by bulk copies into a ring of some
+ * stages, as far ahead as it has room; those without the newest token before the kernels in front
+ * have ended. */
+struct stream_item {
     struct reach all;
-    uint32_t row, kv_head, from, to; /* tiles */
+    uint32_t row, kv_head, segment, from, to; /* tiles; none of a row that is not live */
 };
 
-static __device__ inline struct whole_item item_of(const struct cuda_attention &a, uint32_t i,
-                                                   int32_t pos, uint32_t seq) {
-    struct whole_item item;
-    item.blocks = a.blocks + seq * a.blocks_stride;
-    item.all = reach_of(a, pos);
-    item.row = i / a.kv_heads;
+static __device__ inline struct stream_item item_of(const struct cuda_attention &a, uint32_t i) {
+    struct stream_item item;
     item.kv_head = i % a.kv_heads;
+    item.row = i / a.kv_heads / a.segments;
+    item.all = reach_of(a, a.pos[item.row]);
+    item.segment = item.all.first / SEGMENT + i / a.kv_heads % a.segments;
     item.from = item.all.first / TILE;
-    item.to = max(item.from + 1, (item.all.end + TILE - 1) / TILE);
+    item.to = (item.all.end + TILE - 1) / TILE;
+    if (a.segments > 1) {
+        item.from = max(item.from, item.segment * PER_SEGMENT);
+        item.to = min(item.to, (item.segment + 1) * PER_SEGMENT);
+    }
     return item;
 }
 
-/* The warp's KV tile of tile `t`: all warps together bring the tile. */
+struct stream_ring {
+    uint8_t *buffers;
+    uint32_t at, full, used, stages;
+};
+
+/* A place in the ring: the stage, and how often the ring was gone through. */
+struct stream_place {
+    uint32_t stage, round;
+};
+
+static __device__ inline void go_on(const struct stream_ring &ring, struct stream_place *p) {
+    if (++p->stage < ring.stages) return;
+    p->stage = 0;
+    p->round++;
+}
+
 template <int D, bool IS_F8>
-static __device__ inline void bring_whole(const struct cuda_attention &a,
-                                          const struct whole_item &item, uint32_t t, uint32_t stage,
-                                          uint32_t arrival) {
+static __device__ inline void bring_items(const struct cuda_attention &a, uint32_t items,
+                                          const struct stream_ring &ring) {
     static constexpr uint32_t bytes = 2 * (IS_F8 ? mma_dims<D>::f8_side : mma_dims<D>::side);
-    const uint8_t *tile = find_tile(a, item.blocks, item.all, item.kv_head, t);
-    if (threadIdx.x % 32 != 0) return;
-    arrival_expect(arrival, tile ? bytes : 0);
-    if (tile) copy_bulk(stage + threadIdx.x / 32 * bytes, tile, bytes, arrival);
+    struct stream_place p = {0, 0};
+    uint32_t lane = threadIdx.x % 32;
+    bool is_behind = false; /* the kernels in front */
+    for (uint32_t i = blockIdx.x; i < items; i += gridDim.x) {
+        struct stream_item item = item_of(a, i);
+        const uint32_t *blocks = a.blocks + a.seq[item.row] * a.blocks_stride;
+        for (uint32_t t = item.from; t < item.to; t++, go_on(ring, &p)) {
+            uint32_t first = t * TILE + lane * CUDA_TILE_TOKENS;
+            bool is_mine = lane < KV_TILES && first < item.all.end &&
+                           first + CUDA_TILE_TOKENS > item.all.first;
+            const uint8_t *tile = is_mine ? cuda_kv_tile(&a.kv, blocks, first / CUDA_TILE_TOKENS,
+                                                         a.layer, item.kv_head)
+                                          : NULL;
+            uint32_t tiles = __popc(__ballot_sync(0xffffffffu, is_mine));
+            if (p.round > 0) arrival_wait(ring.used + p.stage * 8, p.round - 1);
+            if (!is_behind && (t + 1) * TILE >= item.all.end) {
+                wait_for_inputs();
+                is_behind = true;
+            }
+            if (lane == 0) arrival_expect(ring.full + p.stage * 8, tiles * bytes);
+            __syncwarp();
+            uint32_t to = ring.at + (p.stage * KV_TILES + lane) * bytes;
+            if (is_mine) copy_bulk(to, tile, bytes, ring.full + p.stage * 8);
+        }
+    }
+    if (!is_behind) wait_for_inputs();
 }
 
 /* Values of tokens that are not attended become zeros: they may be anything, and 0 times that must
- * be 0. A warp does those that it has brought; all read them behind the next barrier. */
+ * be 0. A warp does one KV tile; all read it behind the next barrier. */
 template <int D>
 static __device__ inline void clean_values(const struct reach &all, uint32_t t, uint8_t *stage) {
     uint32_t warp = threadIdx.x / 32, first = t * TILE + warp * CUDA_TILE_TOKENS;
@@ -506,65 +548,73 @@ static __device__ inline void clean_values(const struct reach &all, uint32_t t, 
 }
 
 template <int D, bool IS_F8>
-static __global__ void __launch_bounds__(THREADS, CUDA_WHOLE_BLOCKS)
-    whole_kernel(struct cuda_attention a, uint32_t items) {
+static __device__ inline void attend_items(const struct cuda_attention &a, uint32_t items,
+                                           const struct stream_ring &ring, struct short_shared *m) {
     using dims = mma_dims<D>;
-    extern __shared__ __align__(128) uint8_t buffers[];
-    __shared__ struct short_shared m;
-    __shared__ __align__(8) uint64_t arrivals[STAGES];
-    admit_next_kernel();
-    uint32_t lane = threadIdx.x % 32, i = blockIdx.x, done = 0; /* tiles */
-    uint32_t ring = shared_address(buffers), arrival = shared_address(arrivals);
-    struct whole_item item = item_of(a, i, a.pos[i / a.kv_heads], a.seq[i / a.kv_heads]);
-    if (threadIdx.x == 0) {
-        for (uint32_t k = 0; k < STAGES; k++) arrival_init(arrival + k * 8, WARPS);
-        arrivals_publish();
-    }
-    __syncthreads();
-    bool is_old = (item.from + 1) * TILE < item.all.end; /* without the newest token */
-    static constexpr uint32_t size = IS_F8 ? dims::f8_stage : dims::stage;
-    if (is_old) bring_whole<D, IS_F8>(a, item, item.from, ring, arrival);
-    wait_for_inputs();
-    if (!is_old) bring_whole<D, IS_F8>(a, item, item.from, ring, arrival);
-    for (; i < items; i += gridDim.x) {
-        uint32_t next = i + gridDim.x, next_row = min(next, items - 1) / a.kv_heads;
-        int32_t next_pos = a.pos[next_row];
-        uint32_t next_seq = a.seq[next_row];
+    uint32_t lane = threadIdx.x % 32;
+    struct stream_place p = {0, 0};
+    float factor = exponent_factor(a);
+    for (uint32_t i = blockIdx.x; i < items; i += gridDim.x) {
+        struct stream_item item = item_of(a, i);
         const struct cuda_row_run run = {item.row, 1};
-        struct whole_item following = item;
+        if (item.from >= item.to) continue;
         struct short_work<D> w;
         struct short_sums<D> sums;
         struct all_sums<D> all;
         w.q[0] = query_of(a, run, item.kv_head, lane / 4);
         w.q[1] = query_of(a, run, item.kv_head, lane / 4 + 8);
         w.all = item.all;
-        w.ring = ring;
-        w.buffers = buffers;
-        w.shared = &m;
+        w.ring = ring.at;
+        w.buffers = ring.buffers;
+        w.shared = m;
         load_queries<D, IS_F8>(a, w.q, w.frags);
         clear_sums<D>(&sums);
         clear_all<D>(&all);
-        for (uint32_t t = item.from; t < item.to; t++, done++) {
-            uint32_t stage = done % STAGES * size, ahead = (done + 1) % STAGES;
-            bool is_last = t + 1 == item.to;
-            uint32_t to = ring + ahead * size;
-            uint32_t comes = arrival + ahead * 8;
-            if (!is_last) bring_whole<D, IS_F8>(a, item, t + 1, to, comes);
-            if (is_last && next < items) {
-                following = item_of(a, next, next_pos, next_seq);
-                bring_whole<D, IS_F8>(a, following, following.from, to, comes);
-            }
-            arrival_wait(arrival + done % STAGES * 8, done / STAGES);
-            if (!IS_F8) clean_values<D>(item.all, t, buffers + stage);
+        for (uint32_t t = item.from; t < item.to; t++, go_on(ring, &p)) {
+            uint32_t stage = p.stage * (IS_F8 ? dims::f8_stage : dims::stage);
+            arrival_wait(ring.full + p.stage * 8, p.round);
+            if (!IS_F8) clean_values<D>(item.all, t, ring.buffers + stage);
             attend_tile<D, IS_F8>(a, w, t, stage, &sums);
-            __syncthreads(); /* this tile's buffer is free for the next but one */
-            if ((t + 1) % PER_SEGMENT != 0 && !is_last) continue;
-            join_segment<D>(exponent_factor(a), sums, &all);
+            __syncwarp();
+            if (lane == 0) arrival_expect(ring.used + p.stage * 8, 0);
+            if (a.segments > 1 || ((t + 1) % PER_SEGMENT != 0 && t + 1 != item.to)) continue;
+            join_segment<D>(factor, sums, &all);
             clear_sums<D>(&sums);
         }
-        store_all<D>(a, w.q, all);
-        item = following;
+        if (a.segments == 1) {
+            store_all<D>(a, w.q, all);
+            continue;
+        }
+        store_part<D>(a, w.q[0], item.segment, 0, sums);
+        store_part<D>(a, w.q[1], item.segment, 1, sums);
     }
+}
+
+static constexpr uint32_t STREAM_THREADS = THREADS + 32, STREAM_STAGES = 4; /* at most */
+
+template <int D, bool IS_F8>
+static __global__ void __launch_bounds__(STREAM_THREADS, CUDA_WHOLE_BLOCKS)
+    stream_kernel(struct cuda_attention a, uint32_t items, uint32_t stages) {
+    extern __shared__ __align__(128) uint8_t buffers[];
+    __shared__ struct short_shared m;
+    __shared__ __align__(8) uint64_t barriers[2][STREAM_STAGES];
+    const struct stream_ring ring = {buffers, shared_address(buffers), shared_address(barriers[0]),
+                                     shared_address(barriers[1]), stages};
+    admit_next_kernel();
+    if (threadIdx.x == 0) {
+        for (uint32_t k = 0; k < stages; k++) {
+            arrival_init(ring.full + k * 8, 1);
+            arrival_init(ring.used + k * 8, WARPS);
+        }
+        arrivals_publish();
+    }
+    __syncthreads();
+    if (threadIdx.x >= THREADS) {
+        bring_items<D, IS_F8>(a, items, ring);
+        return;
+    }
+    wait_for_inputs();
+    attend_items<D, IS_F8>(a, items, ring, &m);
 }
 
 /* ---- launching ---- */
@@ -586,12 +636,20 @@ static void launch_short(const struct cuda_attention *a, const struct cuda_row_r
     if (a->segments > 1) launch(queue, join_kernel<D>, joins, THREADS, 0, *a, runs->table);
 }
 
+/* Blocks do the same number of items: a last round of few blocks would leave the card idle. Where
+ * there are no more items than multiprocessors, a block has a multiprocessor's memory. */
 template <int D, bool IS_F8>
-static void launch_whole(const struct cuda_attention *a, uint32_t rows,
-                         const struct cuda_queue *queue) {
-    uint32_t items = rows * a->kv_heads, most = CUDA_WHOLE_BLOCKS * a->multiprocessors;
-    launch(queue, whole_kernel<D, IS_F8>, items < most ? items : most, THREADS,
-           ring_bytes<D, IS_F8>(), *a, items);
+static void launch_stream(const struct cuda_attention *a, uint32_t rows,
+                          const struct cuda_queue *queue) {
+    uint32_t items = rows * a->kv_heads * a->segments;
+    uint32_t most = CUDA_WHOLE_BLOCKS * a->multiprocessors;
+    uint32_t rounds = (items + most - 1) / most, blocks = (items + rounds - 1) / rounds;
+    uint32_t stages = items <= a->multiprocessors || IS_F8 ? STREAM_STAGES : STAGES;
+    uint32_t bytes = stages * (IS_F8 ? mma_dims<D>::f8_stage : mma_dims<D>::stage);
+    launch(queue, stream_kernel<D, IS_F8>, blocks, STREAM_THREADS, bytes, *a, items, stages);
+    const struct cuda_row_run *each = NULL; /* a run each row */
+    dim3 joins(rows, 1, (a->heads + WARPS - 1) / WARPS);
+    if (a->segments > 1) launch(queue, join_kernel<D>, joins, THREADS, 0, *a, each);
 }
 
 template <int D, bool IS_F8>
@@ -611,12 +669,12 @@ static void launch_fresh(const struct cuda_attention *a, const struct cuda_qkv *
 template <int D, bool IS_F8> static void prepare(void) {
     cudaFuncSetAttribute(short_kernel<D, IS_F8>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          (int)ring_bytes<D, IS_F8>());
-    cudaFuncSetAttribute(whole_kernel<D, IS_F8>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         (int)ring_bytes<D, IS_F8>());
     cudaFuncSetAttribute(fresh_kernel<D, IS_F8, true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          (int)ring_bytes<D, IS_F8>());
     cudaFuncSetAttribute(fresh_kernel<D, IS_F8, false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          (int)ring_bytes<D, IS_F8>());
+    cudaFuncSetAttribute(stream_kernel<D, IS_F8>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)(STREAM_STAGES * mma_dims<D>::stage));
 }
 
 void cuda_attention_mma_prepare(void) {
@@ -633,11 +691,20 @@ bool cuda_attention_mma_can(const struct cuda_attention *a) {
            a->heads / a->kv_heads <= CUDA_SHORT_QUERIES;
 }
 
+/* Whole sequences in fp8 that are more than the blocks at a time, and not many times more, are
+ * faster with short_kernel, of which more blocks run at a time (on an H200 83 instead of 67 % of
+ * the read ceiling with 512 items, 87 instead of 84 with 1,024; 89 instead of 91 with 2,048). */
+static bool is_streamed(const struct cuda_attention *a, const struct cuda_row_runs *runs) {
+    uint32_t items = runs->short_count * a->kv_heads, most = CUDA_WHOLE_BLOCKS * a->multiprocessors;
+    bool is_between = items > most && items < 4 * most;
+    return !runs->table && a->is_bulk && !(a->kv.type == KV_F8 && a->segments == 1 && is_between);
+}
+
 template <int D, bool IS_F8>
 static void launch_few(const struct cuda_attention *a, const struct cuda_row_runs *runs,
                        const struct cuda_queue *queue) {
-    if (!runs->table && a->segments == 1 && a->is_bulk)
-        launch_whole<D, IS_F8>(a, runs->short_count, queue);
+    if (is_streamed(a, runs))
+        launch_stream<D, IS_F8>(a, runs->short_count, queue);
     else
         launch_short<D, IS_F8>(a, runs, queue);
 }

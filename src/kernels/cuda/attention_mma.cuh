@@ -8,14 +8,14 @@
  *     p_j = 2^(s_j * c - m * c)             rounded to f16; c is scale * log2 e
  *     o[d] += sum of p_j * v_j[d]           mma, rising j in steps of 16; l += sum of p_j likewise
  *
- * The segments are joined in rising order, the result is o / l. A place that is not attended has
- * p = 0 and changes no bit, so a row's bits do not depend on which rows share its block. A "query"
- * is a row and a head; those of a block share a KV head. Numbers of fp8 become f16, which has all
- * of them, on their way: the bits are those of a cache of f16 that holds the same numbers.
+ * The segments are joined in rising order, the result is o * (1 / l). A place that is not attended
+ * has p = 0 and changes no bit, so a row's bits do not depend on which rows share its block. A
+ * "query" is a row and a head; those of a block share a KV head. Numbers of fp8 become f16, which
+ * has all of them, on their way: the bits are those of a cache of f16 that holds the same numbers.
  *
  *     attention_mma.cu    few rows: 16 queries to a block
  *     attention_long.cu   prompts: 64 queries to a block
- *     attention_chunk.cu  prompts over a cache of f16, Hopper: 128 queries to a block
+ *     attention_chunk.cu  prompts on Hopper: 128 queries to a block
  */
 #ifndef KERNELS_CUDA_ATTENTION_MMA_CUH
 #define KERNELS_CUDA_ATTENTION_MMA_CUH
@@ -54,15 +54,20 @@ static __device__ inline struct reach reach_of(const struct cuda_attention &a, i
     return {a.window > 0 && end > a.window ? end - a.window : 0, end};
 }
 
-/* All that rows of the run attend to: their positions rise. */
+/* All that rows of the run attend to: their positions rise. What all of them attend to is put in
+ * `common`. */
 static __device__ inline struct reach reach_of_run(const struct cuda_attention &a,
-                                                   const struct cuda_row_run &run) {
+                                                   const struct cuda_row_run &run,
+                                                   struct reach *common = NULL) {
     uint32_t low = 0, high = run.count;
     while (low < run.count && a.pos[run.first + low] < 0) low++;
     while (high > low && a.pos[run.first + high - 1] < 0) high--;
+    if (common) *common = {0, 0};
     if (low == high) return {0, 0};
-    return {reach_of(a, a.pos[run.first + low]).first,
-            reach_of(a, a.pos[run.first + high - 1]).end};
+    struct reach lowest = reach_of(a, a.pos[run.first + low]);
+    struct reach highest = reach_of(a, a.pos[run.first + high - 1]);
+    if (common) *common = {highest.first, lowest.end};
+    return {lowest.first, highest.end};
 }
 
 /* One query of a thread's two: rows lane / 4 and lane / 4 + 8 of the warp's 16. */

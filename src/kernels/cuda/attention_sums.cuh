@@ -35,10 +35,14 @@ static __device__ inline void mask_scores(const struct cuda_attention &a, const 
 
 /* The largest of the thread's and its three neighbours' scores of query i. */
 template <int N> static __device__ inline float max_of(const float s[N][4], int i) {
-    float max = -DEVICE_INF;
+    float some[N];
 #pragma unroll
-    for (int n = 0; n < N; n++) max = fmaxf(max, fmaxf(s[n][2 * i], s[n][2 * i + 1]));
-    max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 1));
+    for (int n = 0; n < N; n++) some[n] = fmaxf(s[n][2 * i], s[n][2 * i + 1]);
+#pragma unroll
+    for (int half = N / 2; half > 0; half /= 2)
+#pragma unroll
+        for (int n = 0; n < half; n++) some[n] = fmaxf(some[n], some[n + half]);
+    float max = fmaxf(some[0], __shfl_xor_sync(0xffffffffu, some[0], 1));
     return fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 2));
 }
 
@@ -109,10 +113,9 @@ static __device__ inline float join_one(struct join_factors f, float all, float 
 template <int D>
 static __device__ inline void store_two(const struct cuda_attention &a, const struct query &q,
                                         uint32_t d, float x, float y) {
+    if (q.reach.end == 0) return;
     if (a.dst.base) *(float2 *)(mat_f32(a.dst, q.row) + (size_t)q.head * D + d) = make_float2(x, y);
-    if (!a.half.x) return;
-    store_half(a.half, q.row, q.head * D + d, x);
-    store_half(a.half, q.row, q.head * D + d + 1, y);
+    if (a.half.x) store_half_2(a.half, q.row, q.head * D + d, x, y);
 }
 
 #endif

@@ -149,7 +149,6 @@ enum status cuda_op_measure(const struct tape *t, uint32_t i, const struct progr
 /* Returns how many ops were launched: this one and those behind it that are fused with it. */
 uint32_t cuda_op_launch(const struct cuda_run *x, const struct op *op);
 uint32_t cuda_step_segments(const struct step *s);
-bool cuda_step_is_whole(const struct step *s, uint32_t kv_heads, const struct cuda_device *dev);
 uint32_t cuda_step_rows(const struct step *s, enum rows_kind kind);
 
 /* ---- fuse.c ---- */
@@ -160,8 +159,8 @@ void cuda_plan_make(const struct tape *t, bool is_fused, struct cuda_plan *out);
 
 /* The rows of a step in runs for attention on tensor cores. */
 struct cuda_runs {
-    uint32_t group; /* queries that share a KV head; 0: there are no such ops */
-    uint32_t kv_heads;
+    uint32_t group, kv_heads;   /* queries that share a KV head; 0: there are no such ops */
+    bool is_f8;                 /* the cache */
     uint32_t long_queries;      /* of a long run */
     uint32_t cap;               /* entries of a table */
     struct cuda_row_run *table; /* the card's */
@@ -172,6 +171,7 @@ void cuda_runs_plan(const struct program_options *options, bool by_groups, struc
  * one. */
 struct cuda_row_runs cuda_runs_make(const struct cuda_runs *r, const struct step *step,
                                     struct cuda_row_run *host, struct CUstream_st *stream);
+bool cuda_step_is_whole(const struct step *, const struct cuda_runs *, const struct cuda_device *);
 
 /* ---- graphs.c ---- */
 

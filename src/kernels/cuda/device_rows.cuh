@@ -79,6 +79,20 @@ static __device__ inline void store_half(const struct cuda_half &to, uint32_t ro
         ((__half *)to.x)[at] = half_of(number);
 }
 
+/* Numbers i and i + 1; i is even. */
+static __device__ inline void store_half_2(const struct cuda_half &to, uint32_t row, uint32_t i,
+                                           float x, float y) {
+    uint32_t two;
+    if (to.form == CUDA_BF16) {
+        ((__nv_bfloat16 *)&two)[0] = __float2bfloat16_rn(x);
+        ((__nv_bfloat16 *)&two)[1] = __float2bfloat16_rn(y);
+    } else {
+        ((__half *)&two)[0] = half_of(x);
+        ((__half *)&two)[1] = half_of(y);
+    }
+    *(uint32_t *)((uint16_t *)to.x + (size_t)row * to.row_elems + i) = two;
+}
+
 /* Numbers i to i + 3; i is a multiple of 4. */
 static __device__ inline void store_half_4(const struct cuda_half &to, uint32_t row, uint32_t i,
                                            float4 y) {

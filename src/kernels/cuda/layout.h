@@ -60,7 +60,7 @@ BOTH_SIDES bool cuda_attends_mma(enum kv_type type, uint32_t head_dim) {
 
 /* Caches that attention_chunk.cu is for, on cards that have wgmma. */
 BOTH_SIDES bool cuda_attends_chunks(enum kv_type type, bool by_groups) {
-    return by_groups && type == KV_F16;
+    return by_groups && (type == KV_F16 || type == KV_F8);
 }
 
 BOTH_SIDES size_t cuda_kv_elem_bytes(enum kv_type type) {

@@ -517,19 +517,6 @@ uint32_t cuda_step_segments(const struct step *s) {
     return segments;
 }
 
-/* A decoding step whose sequences, each attended to by one block for a KV head, keep the card busy:
- * the longest takes no longer than all together. Segments apart then only cost their joining. */
-bool cuda_step_is_whole(const struct step *s, uint32_t kv_heads, const struct cuda_device *dev) {
-    uint64_t all = 0, longest = 0;
-    if (dev->switches.whole_always) return true;
-    for (uint32_t r = 0; r < s->row_count; r++) {
-        uint64_t tokens = s->pos[r] < 0 ? 0 : (uint64_t)s->pos[r] + 1;
-        all += tokens;
-        if (tokens > longest) longest = tokens;
-    }
-    return all * kv_heads >= longest * CUDA_WHOLE_BLOCKS * dev->multiprocessors;
-}
-
 /* The most segments that a row of the step attends to; perhaps a few more. */
 static uint32_t segments_needed(const struct cuda_run *x, uint32_t window) {
     uint32_t inside = window / CUDA_ATTN_SEGMENT + 3; /* of a run of rows */

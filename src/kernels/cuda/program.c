@@ -341,8 +341,8 @@ static void run_rows(struct device_program *p, const struct step *step, struct p
                               .runs = cuda_runs_make(&p->runs, step, place->runs, p->dev->stream),
                               .runs_group = p->runs.group,
                           }};
-    run.x.is_whole = p->dev->switches.whole && !run.x.runs.table &&
-                     cuda_step_is_whole(step, p->runs.kv_heads, p->dev);
+    run.x.is_whole =
+        p->dev->switches.whole && !run.x.runs.table && cuda_step_is_whole(step, &p->runs, p->dev);
     const struct cuda_graph_key key = {.rows = step->row_count,
                                        .outputs = step->output_count,
                                        .seqs = step->seq_count,

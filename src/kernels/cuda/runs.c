@@ -1,6 +1,6 @@
 /* kernels/cuda/runs.c - the rows of a step in runs of neighbours, for attention on tensor cores.
  *
- * Entry points: cuda_runs_plan, cuda_runs_make.
+ * Entry points: cuda_runs_plan, cuda_runs_make, cuda_step_is_whole.
  */
 #include <cuda_runtime_api.h>
 
@@ -15,6 +15,7 @@ void cuda_runs_plan(const struct program_options *options, bool by_groups, struc
                               .cap = options->sizes.rows_max + options->sizes.seqs_max};
     if (options->kv_group_count > 0 && cuda_attends_chunks(options->kv[0].shape.type, by_groups))
         out->long_queries = CUDA_CHUNK_QUERIES;
+    out->is_f8 = options->kv_group_count > 0 && options->kv[0].shape.type == KV_F8;
     for (uint32_t i = 0; i < tape_op_count(t) && out->group == 0; i++) {
         const struct op *op = tape_op(t, i);
         if (op->kind != OP_ATTENTION) continue;
@@ -59,4 +60,20 @@ struct cuda_row_runs cuda_runs_make(const struct cuda_runs *r, const struct step
     CHECK(count <= r->cap);
     cudaMemcpyAsync(r->table, host, count * sizeof(host[0]), cudaMemcpyHostToDevice, stream);
     return out;
+}
+
+/* A decoding step whose sequences, each attended to by one block for a KV head, keep the card busy:
+ * the work is that of about one such block, as long as the longest, on a multiprocessor; over a
+ * cache of fp8, which takes more instructions for each byte, of one and a half. Segments apart then
+ * only cost their joining. */
+bool cuda_step_is_whole(const struct step *s, const struct cuda_runs *r,
+                        const struct cuda_device *dev) {
+    uint64_t all = 0, longest = 0, eighths = r->is_f8 ? 12 : 7;
+    if (dev->switches.whole_always) return true;
+    for (uint32_t i = 0; i < s->row_count; i++) {
+        uint64_t tokens = s->pos[i] < 0 ? 0 : (uint64_t)s->pos[i] + 1;
+        all += tokens;
+        if (tokens > longest) longest = tokens;
+    }
+    return all * r->kv_heads * 8 >= longest * eighths * dev->multiprocessors;
 }

@@ -13,7 +13,7 @@ struct emu_barrier {
     uint32_t phases; /* that have ended */
     int64_t bytes;   /* that have been named, but have not come */
 };
-static struct emu_barrier emu_barriers[512];
+static struct emu_barrier emu_barriers[2048];
 static uint32_t emu_barrier_count;
 
 static inline struct emu_barrier *emu_barrier_at(uint32_t at) {

@@ -9,10 +9,14 @@
 static inline uint64_t wgmma_operand(uint32_t at, uint32_t next_in_k, uint32_t next_in_n) {
     return at | (uint64_t)next_in_k << 21 | (uint64_t)next_in_n << 42;
 }
+static inline uint64_t wgmma_operand_at(uint64_t operand, uint32_t bytes) {
+    return operand + bytes;
+}
 #define HAS_WGMMA 1
 static inline void wgmma_begin() {}
 static inline void wgmma_end() {}
 template <int LEFT> static inline void wgmma_wait() {}
+template <int PLACE> static inline void wgmma_wait_behind_branch() {}
 template <int COUNT> static inline void give_registers() {}
 template <int COUNT> static inline void take_registers() {}
 static inline void warpgroup_barrier(uint32_t barrier) {
@@ -52,19 +56,27 @@ static inline void emu_wgmma(float d[N / 8][4], const uint32_t a[4], uint64_t b)
 static inline void emu_begin(float (*d)[4], uint32_t count, uint32_t step, uint32_t adds) {
     for (uint32_t i = 0; i < count && !adds; i++) memset(d[i * step], 0, sizeof(d[0]));
 }
-template <bool IS_TURNED>
-static inline void wgmma_64(float d[8][4], const uint32_t a[4], uint64_t b, uint32_t adds = 1) {
-    emu_begin(d, 8, 1, adds);
-    emu_wgmma<64, IS_TURNED>(d, a, b);
+/* COLS columns, then eight in `more`. */
+template <int COLS, bool IS_TURNED>
+static inline void emu_wgmma_more(float (*d)[4], float more[4], const uint32_t a[4], uint64_t b,
+                                  uint32_t adds) {
+    float out[COLS / 8 + 1][4];
+    memcpy(out, d, COLS / 8 * sizeof(out[0]));
+    memcpy(out[COLS / 8], more, sizeof(out[0]));
+    emu_begin(out, COLS / 8 + 1, 1, adds);
+    emu_wgmma<COLS + 8, IS_TURNED>(out, a, b);
+    memcpy(d, out, COLS / 8 * sizeof(out[0]));
+    memcpy(more, out[COLS / 8], sizeof(out[0]));
 }
 template <bool IS_TURNED>
-static inline void wgmma_128(float d[16][4], const uint32_t a[4], uint64_t b, uint32_t adds = 1) {
-    emu_begin(d, 16, 1, adds);
-    emu_wgmma<128, IS_TURNED>(d, a, b);
+static inline void wgmma_72(float d[8][4], float more[4], const uint32_t a[4], uint64_t b,
+                            uint32_t adds) {
+    emu_wgmma_more<64, IS_TURNED>(d, more, a, b, adds);
 }
-static inline void wgmma_8(float d[4], const uint32_t a[4], uint64_t b, uint32_t adds) {
-    emu_begin((float(*)[4])d, 1, 1, adds);
-    emu_wgmma<8, false>((float(*)[4])d, a, b);
+template <bool IS_TURNED>
+static inline void wgmma_136(float d[16][4], float more[4], const uint32_t a[4], uint64_t b,
+                             uint32_t adds) {
+    emu_wgmma_more<128, IS_TURNED>(d, more, a, b, adds);
 }
 static inline void wgmma_32_apart(float (*d)[4], const uint32_t a[4], uint64_t b, uint32_t adds) {
     float out[4][4];
