@@ -224,7 +224,8 @@ static void note_predicted(struct engine *e, const struct plan *plan) {
         if (!c || !c->predicted) continue;
         uint32_t first = row->first + row->count - row->draft_count - c->prompt_tokens;
         for (uint32_t i = first; i < first + row->accepted; i++)
-            c->predicted[i / 8] |= (uint8_t)(1u << i % 8);
+            atomic_fetch_or_explicit(&c->predicted[i / 8], (uint8_t)(1u << i % 8),
+                                     memory_order_relaxed);
     }
 }
 

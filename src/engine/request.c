@@ -241,3 +241,8 @@ enum finish_reason choice_poll(const struct choice *c, uint32_t *ready) {
     *ready = atomic_load_explicit(&c->ready, memory_order_acquire);
     return finish;
 }
+
+bool choice_was_predicted(const struct choice *c, uint32_t i) {
+    if (!c->predicted) return false;
+    return atomic_load_explicit(&c->predicted[i / 8], memory_order_relaxed) >> i % 8 & 1;
+}

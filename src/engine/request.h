@@ -80,8 +80,8 @@ struct choice {
     struct spec_seq *drafter;       /* NULL: no drafts; the engine thread's once submitted */
     /* If the drafts come from the request's prediction: a bit for each token of the answer, set if
      * the token was an accepted draft. Written before `ready`. NULL: they do not. */
-    uint8_t *predicted;
-    _Atomic unsigned drafted; /* drafts that were compared with samples; written before `ready` */
+    _Atomic uint8_t *predicted; /* a byte is read while later bits of it are set */
+    _Atomic unsigned drafted;   /* drafts that were compared with samples; written before `ready` */
 
     _Atomic unsigned finish; /* enum finish_reason; set after the last `ready` */
 
@@ -161,8 +161,6 @@ void request_unref(struct request *r); /* NULL is fine; frees at the last one */
 enum finish_reason choice_poll(const struct choice *c, uint32_t *ready);
 
 /* Whether token `i` of the answer, which is ready, was drafted from the request's prediction. */
-static inline bool choice_was_predicted(const struct choice *c, uint32_t i) {
-    return c->predicted && (c->predicted[i / 8] >> i % 8 & 1);
-}
+bool choice_was_predicted(const struct choice *c, uint32_t i);
 
 #endif
