@@ -36,7 +36,6 @@
 struct op;
 struct tape;
 struct weight;
-
 struct device_program; /* the device's */
 
 struct program_options {
@@ -53,7 +52,9 @@ struct device_result {
     const struct row_output *outputs; /* [output_count]; NULL if step.hands_over */
     uint32_t output_count;
     const float *rows; /* the rows that are handed over: output r at rows + r * row_floats */
-    size_t row_floats;
+    const float
+        *kept; /* likewise, with kept_floats: what the tape keeps (tape_set_kept), or NULL */
+    size_t row_floats, kept_floats;
     int64_t elapsed_us; /* that the device spent on this step alone */
 };
 
@@ -134,7 +135,6 @@ struct device_profiler {
 
     /* Measure the ceilings. Takes a second or so. */
     enum status (*peaks)(void *self, struct peaks *out, struct err *err);
-
     /* Of one op of the tape that `run` ran. */
     struct work (*op_work)(void *self, const struct device_run *run, const struct op *op);
     /* Call `fn` before every product (graph/tap.h); NULL ends that. NULL: the device cannot. */

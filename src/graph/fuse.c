@@ -14,7 +14,7 @@
 /* How many ops after `from` read the value before it is wholly written again. Reads by the op
  * `except` do not count. Every use counts as one: partial overlap is not looked at. */
 static uint32_t count_readers(struct tape *t, uint32_t from, value_id v, uint32_t except) {
-    uint32_t readers = t->output == v;
+    uint32_t readers = t->output == v || t->kept == v;
     for (uint32_t i = from + 1; i < t->op_count; i++) {
         struct op_access a = op_access(&t->ops[i]);
         for (uint32_t r = 0; r < a.read_count; r++)

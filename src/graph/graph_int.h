@@ -12,7 +12,7 @@ struct tape {
     struct op *ops;
     uint32_t op_count, op_cap;
     int32_t layer;
-    value_id output;
+    value_id output, kept;
     bool failed; /* ran out of room while building */
     bool finished;
     struct tape_sizes sizes;

@@ -38,6 +38,7 @@ static void find_live_ranges(struct tape *t) {
         for (uint32_t w = 0; w < a.write_count; w++) note_use(t, a.writes[w]->value, i);
     }
     t->values[t->output].last_op = t->op_count;
+    if (t->kept != VALUE_NONE) t->values[t->kept].last_op = t->op_count;
 }
 
 static bool value_bytes(const struct tape *t, struct tape_value *v, size_t *bytes) {

@@ -6,8 +6,8 @@
  * by absolute position (docs/identity.md); so batch, chunk and thread count change no bits. The
  * order is each device's own; what they have in common is in op_args.h.
  *
- * To add an op: its struct and its mathematics in op_args.h; its kind and its struct below; a row
- * in op_list.c; and in each device its function. On the CPU these are a driver in
+ * To add an op: its struct and its mathematics in op_args.h (if it computes); its kind below;
+ * a row in op_list.c; and in each device its function. On the CPU these are a driver in
  * kernels/cpu/ops_*.c, its declaration in kernels/cpu/cpu_int.h and a line in
  * kernels/cpu/ops_list.c. Nothing else in graph/ has a list of ops (graph/op_info.h).
  */
@@ -18,6 +18,11 @@
 #include <stdint.h>
 
 #include "graph/op_args.h"
+
+/* dst row r = row r of the step's `input`: numbers that the host gives for each token. */
+struct op_input {
+    struct operand dst; /* f32; as many columns as step_sizes.input_floats */
+};
 
 enum op_kind {
     OP_EMBED,
@@ -37,6 +42,7 @@ enum op_kind {
     OP_GATHER,
     OP_PERMUTE,
     OP_POOL,
+    OP_INPUT,
     OP_COUNT
 };
 
@@ -61,6 +67,7 @@ struct op {
         struct op_gather gather;
         struct op_permute permute;
         struct op_pool pool;
+        struct op_input input;
     };
 };
 

@@ -127,11 +127,19 @@ static enum status check_op(struct op_check *c) {
     return c->st;
 }
 
+static enum status check_kept(const struct tape *t, struct err *err) {
+    if (t->kept == VALUE_NONE) return ST_OK;
+    bool fits = t->kept < t->value_count && t->values[t->kept].rows == ROWS_OUTPUTS &&
+                t->values[t->kept].type == VALUE_F32;
+    if (fits) return ST_OK;
+    return err_set(err, ST_BAD, "tape: the value that is kept is not rows of outputs in f32");
+}
+
 enum status tape_check(struct tape *t, struct err *err) {
     for (uint32_t i = 0; i < t->op_count; i++) {
         struct op_check c = {.t = t, .op = &t->ops[i], .idx = i, .err = err, .st = ST_OK};
         TRY(check_op(&c));
     }
     if (t->output >= t->value_count) return err_set(err, ST_BAD, "tape: no output was set");
-    return ST_OK;
+    return check_kept(t, err);
 }

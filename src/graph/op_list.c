@@ -414,4 +414,9 @@ const struct op_info op_infos[OP_COUNT] = {
                  .rows = ROWS_JOINED,
                  .grain = GRAIN_SUM,
                  .family = FAMILY_LOOKUP},
+    [OP_INPUT] = {.name = "input",
+                  .operands = {WRITES(input, dst)},
+                  .rows = ROWS_EACH_TOKEN,
+                  .grain = GRAIN_ROW,
+                  .family = FAMILY_LOOKUP},
 };

@@ -26,9 +26,10 @@ static void *add_table(struct layout *l, size_t count, size_t elem_bytes) {
 
 static void add_tables(struct layout *l, struct step *s) {
     const struct step_sizes *n = &s->sizes;
-    size_t tables = 0;
+    size_t tables = 0, inputs = 0;
     if (!size_mul((size_t)n->seqs_max * n->group_count, n->blocks_max, &tables))
         l->is_too_large = true;
+    if (!size_mul(n->rows_max, n->input_floats, &inputs)) l->is_too_large = true;
     s->token = add_table(l, n->rows_max, sizeof(s->token[0]));
     s->pos = add_table(l, n->rows_max, sizeof(s->pos[0]));
     s->seq = add_table(l, n->rows_max, sizeof(s->seq[0]));
@@ -38,6 +39,7 @@ static void add_tables(struct layout *l, struct step *s) {
     s->blocks = add_table(l, l->is_too_large ? 0 : tables, sizeof(s->blocks[0]));
     s->tables.edits = add_table(l, n->edits_max, sizeof(s->tables.edits[0]));
     s->tables.deny = add_table(l, n->deny_words_max, sizeof(s->tables.deny[0]));
+    s->input = add_table(l, inputs, sizeof(s->input[0]));
 }
 
 enum status step_create(struct step **out, const struct device *dev, const struct step_sizes *sizes,

@@ -27,6 +27,7 @@ struct step_sizes {
     uint32_t rows_max, outputs_max, seqs_max;
     uint32_t group_count, blocks_max; /* KV groups; blocks of a sequence in one group */
     uint32_t edits_max, deny_words_max;
+    uint32_t input_floats; /* columns of the op `input`; 0: the tape has none */
 };
 
 struct step_seq {
@@ -49,6 +50,7 @@ struct step {
     uint32_t *blocks;           /* [S][group_count][blocks_max]: step_blocks */
     struct sampling *samplings; /* [R] */
     struct sampling_tables tables;
+    float *input; /* [T][input_floats] what the op `input` reads */
 
     const struct kv_move *moves; /* done before the rows; borrowed until the collect */
     uint32_t move_count;

@@ -22,7 +22,7 @@ enum status tape_create(struct tape **out) {
     }
     t->value_cap = FIRST_CAP;
     t->layer = -1;
-    t->output = VALUE_NONE;
+    t->output = t->kept = VALUE_NONE;
     *out = t;
     return ST_OK;
 }
@@ -86,6 +86,10 @@ void tape_set_layer(struct tape *t, int32_t layer) { t->layer = layer; }
 void tape_set_output(struct tape *t, value_id v) { t->output = v; }
 
 value_id tape_output(const struct tape *t) { return t->output; }
+
+void tape_set_kept(struct tape *t, value_id v) { t->kept = v; }
+
+value_id tape_kept(const struct tape *t) { return t->kept; }
 
 uint32_t tape_rows_max(const struct tape *t, const struct tape_value *v) {
     switch (v->rows) {

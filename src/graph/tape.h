@@ -49,6 +49,10 @@ void tape_set_layer(struct tape *t, int32_t layer); /* stamped on the ops that f
 /* Values that the engine reads after a run: they stay live to the end. */
 void tape_set_output(struct tape *t, value_id v);
 value_id tape_output(const struct tape *t);
+/* One more value of output rows, in f32, that the engine reads (device_result.kept); the last one
+ * set counts. VALUE_NONE: there is none. */
+void tape_set_kept(struct tape *t, value_id v);
+value_id tape_kept(const struct tape *t);
 
 struct tape_sizes {
     uint32_t rows_max, outputs_max, seqs_max; /* the largest step */

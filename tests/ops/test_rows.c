@@ -772,6 +772,31 @@ static void test_small_ops_have_the_same_bits(void **state) {
     }
 }
 
+/* The floats of the host go to the columns that the op names, and a skipped row stays. */
+static void test_inputs_are_copied(void **state) {
+    (void)state;
+    enum { ROWS = 17, COLS = 24, FIRST = 8 };
+    static float input[ROWS * COLS];
+    struct rig_steps steps;
+    struct rig r = {.seed = 3, .value_count = 1, .step = rig_one_seq(&steps, ROWS, 0)};
+    for (int i = 0; i < ROWS * COLS; i++) input[i] = 1000.0f + (float)i;
+    steps.pos[3] = -1;
+    r.step.input = input;
+    r.step.sizes.input_floats = COLS;
+    r.values[0] = f32_value(FIRST + COLS);
+    r.op.kind = OP_INPUT;
+    r.op.input.dst = operand_slice(rig_operand(&r, 0), FIRST, COLS);
+    struct rig_result got = rig_check(&r, "input");
+    for (uint32_t row = 0; row < ROWS; row++) {
+        const float *x =
+            (const float *)(const void *)(got.bytes + got.offset[0] + row * got.row_bytes[0]);
+        for (uint32_t c = 0; c < FIRST + COLS; c++)
+            assert_true((x[c] >= 1000.0f) == (c >= FIRST && row != 3));
+        if (row != 3) assert_memory_equal(x + FIRST, input + row * COLS, COLS * sizeof(float));
+    }
+    rig_free(&got);
+}
+
 /* As the file lays it and, where tables pack, from the panels of a head. */
 static void test_embeddings_have_the_same_bits(void **state) {
     (void)state;
@@ -951,6 +976,7 @@ int main(void) {
         cmocka_unit_test(test_activations_have_the_same_bits),
         cmocka_unit_test(test_vector_functions_equal_the_scalar_ones),
         cmocka_unit_test(test_small_ops_have_the_same_bits),
+        cmocka_unit_test(test_inputs_are_copied),
         cmocka_unit_test(test_embeddings_have_the_same_bits),
         cmocka_unit_test(test_embeddings_are_the_rows_of_long_tables),
         cmocka_unit_test(test_pooling_has_the_same_bits_and_unit_length),

@@ -178,7 +178,7 @@ bool run_row_is_live(const struct cpu_run *x, enum rows_kind kind, uint32_t row)
 /* Drivers. */
 cpu_op_fn op_embed_run, op_norm_run, op_quant_run, op_rope_run, op_kv_write_run, op_act_run,
     op_add_run, op_softcap_run, op_route_run, op_expert_sum_run, op_gather_run, op_permute_run,
-    op_pool_run;
+    op_pool_run, op_input_run;
 /* An activation after its product (workspace_follows): columns [cols.first, cols.end) of the
  * product's value are done in all rows. */
 void op_act_follow(const struct cpu_run *x, const struct op *op, struct range cols);

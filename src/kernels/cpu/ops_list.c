@@ -22,7 +22,7 @@ enum { NAMES_BYTES = 128 };
     [OP_ROPE] = op_rope_run, [OP_KV_WRITE] = op_kv_write_run, [OP_ACT] = op_act_run,               \
     [OP_ADD] = op_add_run, [OP_SOFTCAP] = op_softcap_run, [OP_ROUTE] = op_route_run,               \
     [OP_EXPERT_SUM] = op_expert_sum_run, [OP_GATHER] = op_gather_run,                              \
-    [OP_PERMUTE] = op_permute_run, [OP_POOL] = op_pool_run
+    [OP_PERMUTE] = op_permute_run, [OP_POOL] = op_pool_run, [OP_INPUT] = op_input_run
 
 static const struct cpu_table ref_table = {
     .name = "ref",

@@ -278,6 +278,16 @@ void op_gather_run(const struct cpu_run *x, const struct op *op, uint32_t ith, u
     }
 }
 
+void op_input_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
+    struct mat dst = mat_of(x, op->input.dst);
+    struct range rows = range_share(dst.row_count, ith, nth);
+    CHECK(x->step->sizes.input_floats == dst.cols);
+    for (uint32_t r = rows.first; r < rows.end; r++)
+        if (run_row_is_live(x, dst.kind, r))
+            memcpy(mat_f32(&dst, r), x->step->input + (size_t)r * dst.cols,
+                   dst.cols * sizeof(float));
+}
+
 void op_permute_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
     struct mat src = mat_of(x, op->permute.src), dst = mat_of(x, op->permute.dst);
     const float *order = vector_floats(op->permute.order);

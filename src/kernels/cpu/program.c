@@ -52,6 +52,16 @@ static enum status check_ops(const struct cpu_program_parts *parts, const struct
     return ST_OK;
 }
 
+/* The kept value of output 0, and how many floats lie between two of them. */
+static const float *kept_rows(const struct device_program *p, size_t *row_floats) {
+    value_id kept = tape_kept(p->options.tape);
+    *row_floats = 0;
+    if (kept == VALUE_NONE) return NULL;
+    const struct tape_value *v = tape_value_at(p->options.tape, kept);
+    *row_floats = v->row_bytes / sizeof(float);
+    return (const float *)(const void *)(p->slab + v->offset);
+}
+
 static const struct tape_value *output_value(const struct device_program *p) {
     return tape_value_at(p->options.tape, tape_output(p->options.tape));
 }
@@ -274,6 +284,7 @@ enum status cpu_program_collect(void *self, struct device_program *p, struct dev
                                   .rows = output_at(p, 0),
                                   .row_floats = v->row_bytes / sizeof(float),
                                   .elapsed_us = p->elapsed_us};
+    out->kept = kept_rows(p, &out->kept_floats);
     p->step = NULL;
     return ST_OK;
 }

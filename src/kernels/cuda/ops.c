@@ -681,6 +681,9 @@ enum status cuda_op_measure(const struct tape *t, uint32_t i, const struct progr
                             struct cuda_scratch *s, struct err *err) {
     const struct op *op = tape_op(t, i);
     switch (op->kind) {
+    case OP_INPUT:
+        return err_set(err, ST_BAD, "device cuda does not implement op %s (op %u of the tape)",
+                       op_name(op->kind), i);
     case OP_NORM:
         measure_result(t, op->norm.dst, op->norm.q8, rows_max_of(t, op->norm.src), s);
         return ST_OK;

@@ -123,6 +123,8 @@ static void join_parts(struct device_program *p) {
 
 static enum status measure(struct device_program *p, struct err *err) {
     const struct tape *t = p->options.tape;
+    if (tape_kept(t) != VALUE_NONE)
+        return err_set(err, ST_BAD, "device cuda does not keep a second value of a tape");
     p->plan = mem_zalloc_array(tape_op_count(t) + (size_t)1, sizeof(p->plan[0]));
     if (!p->plan) return err_set(err, ST_NOMEM, "out of memory for the forward pass");
     join_parts(p);

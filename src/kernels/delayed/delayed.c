@@ -28,13 +28,14 @@ struct delayed;
 struct result_place {
     struct row_output *outputs; /* [outputs_max] */
     float *rows;                /* [row_max * row_floats] */
+    float *kept;                /* [row_max * kept_floats]; NULL: the tape keeps nothing */
     struct device_result result;
 };
 
 struct device_program {
     struct device_program *inner;
     struct program_options options; /* kv is not kept */
-    size_t row_floats, row_max;
+    size_t row_floats, row_max, kept_floats;
     struct result_place places[2]; /* of the step under way and of the one before it */
     uint64_t submitted, collected;
 };
@@ -222,6 +223,7 @@ static void program_free(struct delayed *d, struct device_program *p) {
     for (int i = 0; i < 2; i++) {
         mem_free(p->places[i].outputs);
         mem_free(p->places[i].rows);
+        mem_free(p->places[i].kept);
     }
     mem_free(p);
 }
@@ -232,6 +234,9 @@ static enum status make_places(struct device_program *p) {
         place->outputs = mem_zalloc_array(p->row_max, sizeof(place->outputs[0]));
         place->rows = mem_alloc_array(p->row_max * p->row_floats, sizeof(float));
         if (!place->outputs || !place->rows) return ST_NOMEM;
+        if (p->kept_floats == 0) continue;
+        place->kept = mem_alloc_array(p->row_max * p->kept_floats, sizeof(float));
+        if (!place->kept) return ST_NOMEM;
     }
     return ST_OK;
 }
@@ -246,6 +251,9 @@ static enum status delayed_program_create(void *self, const struct program_optio
     p->options.kv = NULL;
     p->row_floats = v->row_bytes / sizeof(float);
     p->row_max = tape_rows_max(options->tape, v);
+    if (tape_kept(options->tape) != VALUE_NONE)
+        p->kept_floats =
+            tape_value_at(options->tape, tape_kept(options->tape))->row_bytes / sizeof(float);
     pthread_mutex_lock(&d->inner_lock);
     enum status st = d->inner.program_create(d->inner.self, options, &p->inner, err);
     pthread_mutex_unlock(&d->inner_lock);
@@ -271,6 +279,7 @@ static void delayed_program_destroy(void *self, struct device_program *p) {
 static void poison(const struct device_program *p, struct result_place *place) {
     memset(place->outputs, POISON, p->row_max * sizeof(place->outputs[0]));
     memset(place->rows, POISON, p->row_max * p->row_floats * sizeof(float));
+    if (place->kept) memset(place->kept, POISON, p->row_max * p->kept_floats * sizeof(float));
 }
 
 static void keep_result(const struct device_program *p, const struct device_result *from,
@@ -282,6 +291,9 @@ static void keep_result(const struct device_program *p, const struct device_resu
     memcpy(place->rows, from->rows, from->output_count * p->row_floats * sizeof(float));
     place->result.outputs = from->outputs ? place->outputs : NULL;
     place->result.rows = place->rows;
+    if (place->kept)
+        memcpy(place->kept, from->kept, from->output_count * p->kept_floats * sizeof(float));
+    place->result.kept = place->kept;
 }
 
 static void run_entry(struct delayed *d, struct entry *e) {

@@ -15,7 +15,7 @@
 #include "graph/device.h"
 #include "graph/step.h"
 
-enum { ALIGN = 64, TABLES = 9, ROUNDS = 300 };
+enum { ALIGN = 64, TABLES = 10, ROUNDS = 300 };
 
 /* What was asked of the device. */
 struct host_memory {
@@ -65,6 +65,7 @@ static void list_tables(const struct step *s, struct table out[TABLES]) {
         {(uint8_t *)s->samplings, n->outputs_max * sizeof(s->samplings[0])},
         {(uint8_t *)s->tables.edits, n->edits_max * sizeof(s->tables.edits[0])},
         {(uint8_t *)s->tables.deny, n->deny_words_max * sizeof(s->tables.deny[0])},
+        {(uint8_t *)s->input, (size_t)n->rows_max * n->input_floats * sizeof(s->input[0])},
     };
     memcpy(out, all, sizeof(all));
 }
@@ -92,7 +93,8 @@ static struct step_sizes random_sizes(struct rng *rng) {
                                .group_count = (uint32_t)rng_below(rng, KV_GROUPS_MAX + 1),
                                .blocks_max = (uint32_t)rng_below(rng, 50),
                                .edits_max = (uint32_t)rng_below(rng, 100),
-                               .deny_words_max = (uint32_t)rng_below(rng, 100)};
+                               .deny_words_max = (uint32_t)rng_below(rng, 100),
+                               .input_floats = (uint32_t)rng_below(rng, 100)};
 }
 
 static void test_tables_are_aligned_zeroed_and_never_overlap(void **state) {
@@ -144,6 +146,7 @@ static void test_sizes_that_memory_cannot_address_are_refused(void **state) {
         {.rows_max = 8, .seqs_max = 1u << 31, .group_count = 4, .blocks_max = 1u << 29},
         {.rows_max = 8, .seqs_max = 1u << 30, .group_count = 4, .blocks_max = 1u << 30},
         {.rows_max = 8, .seqs_max = UINT32_MAX, .group_count = 1, .blocks_max = UINT32_MAX},
+        {.rows_max = UINT32_MAX, .input_floats = UINT32_MAX},
     };
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         struct host_memory m = {0};
@@ -152,7 +155,7 @@ static void test_sizes_that_memory_cannot_address_are_refused(void **state) {
         struct err err = {{0}};
         assert_int_equal(step_create(&s, &dev, &sizes[i], &err), ST_NOMEM);
         assert_int_equal(m.alloc_count, 0);
-        assert_non_null(strstr(err.text, "8 rows"));
+        assert_non_null(strstr(err.text, sizes[i].rows_max == 8 ? "8 rows" : "4294967295 rows"));
     }
 }
 

@@ -96,6 +96,61 @@ static void test_floats_are_kept_while_another_op_reads_them(void **state) {
 }
 
 /* The product cannot go straight into the residual: its own result is wanted once more. */
+/* What the engine reads after a run: its floats are made, and nothing takes their place. */
+static void test_a_kept_value_lives_to_the_end(void **state) {
+    (void)state;
+    for (int keeps = 0; keeps < 2; keeps++) {
+        struct tape *t;
+        struct operand v[5];
+        assert_int_equal(tape_create(&t), ST_OK);
+        for (int i = 0; i < 5; i++)
+            v[i] = tape_all(t, tape_value(t, "v", ROWS_OUTPUTS, i == 2 ? VALUE_Q8 : VALUE_F32, 64));
+        push_norm(t, v[0], v[1]);
+        push_quant(t, v[1], v[2]);
+        push_product(t, v[2], v[3]);
+        push_norm(t, v[3], v[4]);
+        tape_set_output(t, v[4].value);
+        assert_int_equal(tape_kept(t), VALUE_NONE);
+        if (keeps) tape_set_kept(t, v[1].value);
+        assert_int_equal(tape_finish(t, &sizes, NULL), ST_OK);
+        assert_int_equal(tape_op_count(t), 3);
+        assert_int_equal(tape_op(t, 0)->norm.dst.value, keeps ? v[1].value : VALUE_NONE);
+        const struct tape_value *kept = tape_value_at(t, v[1].value);
+        for (int i = 0; i < 5 && keeps; i++) {
+            const struct tape_value *other = tape_value_at(t, v[i].value);
+            bool is_apart = kept->offset + 4 * kept->row_bytes <= other->offset ||
+                            other->offset + 4 * other->row_bytes <= kept->offset;
+            assert_true(i == 1 || i == 0 || is_apart);
+        }
+        tape_destroy(t);
+    }
+}
+
+/* A result has one row for each output. */
+static void test_only_floats_of_outputs_are_kept(void **state) {
+    (void)state;
+    static const struct {
+        enum rows_kind rows;
+        enum value_type type;
+        enum status st;
+    } cases[] = {{ROWS_OUTPUTS, VALUE_F32, ST_OK},
+                 {ROWS_TOKENS, VALUE_F32, ST_BAD},
+                 {ROWS_OUTPUTS, VALUE_Q8, ST_BAD}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct tape *t;
+        struct err err = {{0}};
+        assert_int_equal(tape_create(&t), ST_OK);
+        struct operand x = tape_all(t, tape_value(t, "x", ROWS_OUTPUTS, VALUE_F32, 64));
+        value_id other = tape_value(t, "other", cases[i].rows, cases[i].type, 64);
+        push_norm(t, x, x);
+        tape_set_output(t, x.value);
+        tape_set_kept(t, other);
+        assert_int_equal(tape_finish(t, &sizes, &err), cases[i].st);
+        if (cases[i].st != ST_OK) assert_non_null(strstr(err.text, "the value that is kept"));
+        tape_destroy(t);
+    }
+}
+
 static void test_a_product_that_is_read_again_is_not_fused(void **state) {
     (void)state;
     struct tape *t;
@@ -275,6 +330,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norm_quant_product_and_add_become_two_ops),
         cmocka_unit_test(test_floats_are_kept_while_another_op_reads_them),
+        cmocka_unit_test(test_a_kept_value_lives_to_the_end),
+        cmocka_unit_test(test_only_floats_of_outputs_are_kept),
         cmocka_unit_test(test_a_product_that_is_read_again_is_not_fused),
         cmocka_unit_test(test_a_product_of_the_residual_itself_is_not_fused),
         cmocka_unit_test(test_wrong_shapes_are_named),

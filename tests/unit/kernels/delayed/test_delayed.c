@@ -45,6 +45,7 @@ static struct tape *make_tape(const struct weight *table) {
                            .embed = {.table = table, .source = EMBED_TOKEN, .scale = 1, .dst = x}});
     tape_push(t, &(struct op){.kind = OP_GATHER, .gather = {.src = x, .dst = out}});
     tape_set_output(t, out.value);
+    tape_set_kept(t, out.value);
     if (tape_finish(t, &(struct tape_sizes){ROWS, ROWS, ROWS}, &err) != ST_OK)
         fail_msg("%s", err.text);
     return t;
@@ -119,6 +120,8 @@ static int32_t collect(struct rig *r) {
     assert_int_equal(r->dev.collect(r->dev.self, r->program, &out, &err), ST_OK);
     assert_int_equal(out.output_count, 1);
     assert_false(out.outputs[0].failed);
+    assert_int_equal(out.kept_floats, out.row_floats); /* the tape keeps its output */
+    assert_memory_equal(out.kept, out.rows, COLS * sizeof(float));
     return out.outputs[0].sample.chosen.token;
 }
 
