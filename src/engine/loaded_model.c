@@ -168,8 +168,8 @@ static enum status load(struct loaded_model *loaded, const char *path,
     TRY(make_mutex(loaded, err));
     TRY(model_file_open(path, &loaded->file, err));
     if (!o->tokens_only) TRY(tokenizer_create(loaded->file, &loaded->tokenizer, err));
-    const struct model_options model = {.ctx_tokens = o->ctx_tokens,
-                                        .ctx_default_max = CTX_DEFAULT_MAX};
+    const struct model_options model = {
+        .ctx_tokens = o->ctx_tokens, .ctx_default_max = CTX_DEFAULT_MAX, .head_of = o->head_of};
     TRY(model_open(loaded->file, &model, &loaded->model, err));
     TRY(choose_ctx(loaded, o->ctx_tokens, err));
     loaded->threads = o->threads ? o->threads : pool_default_threads();

@@ -46,6 +46,7 @@ struct loaded_model_options {
     uint32_t block_tokens; /* of the KV cache to come, checked before loading; 0: none */
     enum kv_type kv_type;
     const struct device *beside;   /* as in graph/device_kind.h; NULL: none */
+    const struct model *head_of;   /* as in struct model_options; NULL: a model of its own */
     bool no_weights;               /* names and numbers only: nothing can be run */
     load_progress_fn *on_progress; /* may be NULL */
     void *progress_ctx;

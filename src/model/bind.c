@@ -307,7 +307,9 @@ static enum status check_expert_types(struct binder *b, const struct layer *l) {
 }
 
 static enum status check_layer(struct binder *b, uint32_t layer) {
-    static const enum vec norms[] = {VEC_ATTN_NORM, VEC_FFN_NORM, VEC_COUNT};
+    static const enum vec norms[] = {VEC_FFN_NORM, VEC_ATTN_NORM, VEC_COUNT};
+    static const enum vec first_of_head[] = {VEC_FFN_NORM, VEC_COUNT};
+    bool is_first_of_head = b->m->target && layer == 0;
     enum mat missing = missing_mat(&b->m->layers[layer], b->m->arch->encoder);
     if (missing != MAT_COUNT) {
         char name[NAME_BYTES];
@@ -315,7 +317,7 @@ static enum status check_layer(struct binder *b, uint32_t layer) {
         return say_missing(b, name);
     }
     TRY(check_expert_types(b, &b->m->layers[layer]));
-    TRY(check_vecs(b, layer, norms));
+    TRY(check_vecs(b, layer, is_first_of_head ? first_of_head : norms));
     return check_vecs(b, layer, b->m->arch->needs);
 }
 
@@ -408,14 +410,39 @@ static enum status bind_encoder_ends(struct binder *b) {
     return m->embd_norm_bias ? ST_OK : say_missing(b, name);
 }
 
+/* A draft head: fc, perhaps an embedding, else its target's; the output matrix is the target's. */
+static enum status bind_draft_head_ends(struct binder *b) {
+    struct model *m = b->m;
+    TRY(bind_mat(b, "fc.weight", m->hp.dim, 2 * m->hp.dim, &m->fc));
+    if (!m->fc.data) return say_missing(b, "fc.weight");
+    TRY(bind_vec(m, "fc.bias", m->hp.dim, 0, &m->fc_bias, b->err));
+    m->head = m->target->head;
+    m->token_embd = m->target->token_embd;
+    if (!tensor_find(m->file, "embed_tokens.weight")) return ST_OK;
+    TRY(bind_embedding(b, "embed_tokens.weight"));
+    m->token_embd.use = WEIGHT_TABLE;
+    return ST_OK;
+}
+
+static enum status bind_ends(struct binder *b) {
+    if (b->m->target) return bind_draft_head_ends(b);
+    return b->m->arch->encoder ? bind_encoder_ends(b) : bind_decoder_ends(b);
+}
+
 enum status model_bind(struct model *m, struct err *err) {
     struct binder b = {.m = m,
                        .style = {.arch = m->arch, .is_hf = model_file_kind(m->file) == MODEL_HF},
                        .err = err};
-    find_roots(&b, m->arch->encoder ? "embeddings.word_embeddings.weight" : "embed_tokens.weight");
+    if (m->target) {
+        b.root = "";
+        b.style.prefix = "layers.";
+    } else {
+        find_roots(&b,
+                   m->arch->encoder ? "embeddings.word_embeddings.weight" : "embed_tokens.weight");
+    }
     m->layers = arena_zalloc_array(m->arena, m->hp.layers, sizeof(m->layers[0]));
     if (!m->layers) return err_set(err, ST_NOMEM, "out of memory for %u layers", m->hp.layers);
-    TRY(m->arch->encoder ? bind_encoder_ends(&b) : bind_decoder_ends(&b));
+    TRY(bind_ends(&b));
     for (uint32_t l = 0; l < m->hp.layers; l++) {
         TRY(bind_layer(&b, l));
         TRY(check_layer(&b, l));

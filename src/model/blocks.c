@@ -265,26 +265,33 @@ void block_add(struct flow *f, struct operand y) {
 void block_layer(struct flow *f, uint32_t layer) {
     const struct layer *l = &f->m->layers[layer];
     tape_set_layer(f->t, (int32_t)layer);
-    struct operand input = block_norm(f, f->x, l->vec[VEC_ATTN_NORM]);
+    struct operand input = f->x; /* a draft head has no norm here */
+    if (l->vec[VEC_ATTN_NORM]) input = block_norm(f, f->x, l->vec[VEC_ATTN_NORM]);
     block_add(f, block_attention(f, layer, input));
     input = block_norm(f, f->x, l->vec[VEC_FFN_NORM]);
     block_add(f, l->mat[MAT_ROUTER].data ? block_experts(f, layer, input)
                                          : block_ffn(f, layer, input));
 }
 
-void flow_end(struct flow *f, enum model_goal goal) {
+void flow_head(struct flow *f, enum model_goal goal, struct operand hidden) {
     const struct model *m = f->m;
+    struct operand out = hidden;
+    CHECK(tape_value_at(f->t, hidden.value)->rows == ROWS_OUTPUTS);
     tape_set_layer(f->t, -1);
-    CHECK(tape_value_at(f->t, f->x.value)->rows == ROWS_OUTPUTS);
-    struct operand out = block_norm(f, f->x, m->final_norm);
-    if (goal == GOAL_LOGITS) {
+    if (goal == GOAL_LOGITS_AND_HIDDEN) tape_set_kept(f->t, hidden.value);
+    if (goal != GOAL_HIDDEN) {
         struct matmul_part head = {m->head, NULL};
-        out = block_matmul(f, "logits", out, &head, 1);
-        if (m->hp.final_softcap > 0)
-            tape_push(f->t, &(struct op){.kind = OP_SOFTCAP,
-                                         .softcap = {.cap = m->hp.final_softcap, .x = out}});
+        out = block_matmul(f, "logits", hidden, &head, 1);
+        float cap = m->target ? m->target->hp.final_softcap : m->hp.final_softcap;
+        if (cap > 0)
+            tape_push(f->t, &(struct op){.kind = OP_SOFTCAP, .softcap = {.cap = cap, .x = out}});
     }
     tape_set_output(f->t, out.value);
+}
+
+void flow_end(struct flow *f, enum model_goal goal) {
+    tape_set_layer(f->t, -1);
+    flow_head(f, goal, block_norm(f, f->x, f->m->final_norm));
 }
 
 void build_decoder(const struct model *m, enum model_goal goal, struct tape *t) {

@@ -40,8 +40,12 @@ void block_add(struct flow *f, struct operand y);
 /* The usual layer: x += attention(norm(x)); x += ffn(norm(x)), by experts where it has them. */
 void block_layer(struct flow *f, uint32_t l);
 
-/* After the last layer: the last norm, then the head (GOAL_LOGITS); sets the tape's output. */
+/* After the last layer: the last norm, then flow_head. */
 void flow_end(struct flow *f, enum model_goal goal);
+
+/* The logits of `hidden` by the model's output matrix, unless only the hidden state is wanted; sets
+ * the tape's output, and what it keeps. */
+void flow_head(struct flow *f, enum model_goal goal, struct operand hidden);
 
 /* The usual pass, from embedding to logits. */
 void build_decoder(const struct model *m, enum model_goal goal, struct tape *t);

@@ -10,6 +10,7 @@
 #include "format/model_file.h"
 #include "model/arch.h"
 #include "model/bind.h"
+#include "model/head.h"
 #include "model/rope.h"
 
 /* Vectors as floats, layers, and lists of experts: 1 GiB is far above any real model. */
@@ -146,6 +147,8 @@ static enum status fill(struct model *m, const struct model_options *options, st
     TRY(find_arch(m->file, &m->arch, err));
     TRY(m->arch->read_hparams(m->file, &m->hp, err));
     TRY(hparams_check(m->file, &m->hp, err));
+    m->target = options->head_of;
+    if (m->target) TRY(head_check(m, err));
     TRY(model_bind(m, err));
     assign_groups(m);
     if (m->arch->encoder) return ST_OK;
@@ -179,7 +182,10 @@ void model_close(struct model *m) {
 bool model_is_encoder(const struct model *m) { return m->arch->encoder; }
 
 void model_build(const struct model *m, enum model_goal goal, struct tape *t) {
-    m->arch->build(m, goal, t);
+    if (m->target)
+        head_build(m, goal, t);
+    else
+        m->arch->build(m, goal, t);
 }
 
 static enum status each_of_layer(struct layer *l, weight_fn *fn, void *ctx, struct err *err) {
@@ -195,7 +201,9 @@ static enum status each_of_layer(struct layer *l, weight_fn *fn, void *ctx, stru
 
 enum status model_each_weight(struct model *m, weight_fn *fn, void *ctx, struct err *err) {
     bool is_tied = m->head == &m->token_embd;
-    struct weight *ends[] = {m->head,
+    struct weight *ends[] = {m->target ? NULL : m->head, /* a draft head has its target's */
+                             &m->fc,
+                             m->fc_bias,
                              is_tied ? NULL : &m->token_embd,
                              &m->pos_embd,
                              &m->type_embd,

@@ -80,6 +80,9 @@ struct model {
     struct weight *final_norm;
     struct weight *rope_freqs, *rope_freqs_local; /* rot_dims / 2 */
     float rope_factor, rope_factor_local;
+    const struct model *target; /* of a draft head; else NULL */
+    struct weight fc;           /* draft heads: [embedding, hidden state] -> x */
+    struct weight *fc_bias;     /* or NULL */
     uint32_t kv_group_count;
     uint32_t kv_group_layers[KV_GROUPS_MAX];
 };
@@ -88,6 +91,8 @@ struct model_options {
     uint32_t ctx_tokens;      /* the longest sequence: longrope chooses its factors by it; 0: what
                                  the model was made for ... */
     uint32_t ctx_default_max; /* ... but no more than this; 0: however much that is */
+    const struct model *head_of; /* the file is a draft head (model/head.h) of this model, which
+                                    outlives it; NULL: a model of its own */
 };
 
 /* ST_BAD names the file and the key or tensor. */
@@ -99,9 +104,10 @@ bool model_is_encoder(const struct model *m);
 
 /* The output of the tape. */
 enum model_goal {
-    GOAL_LOGITS, /* a row of logits for each wanted output */
-    GOAL_HIDDEN, /* the last hidden state, normalised, for each wanted output */
-    GOAL_POOLED, /* encoders: one vector per sequence */
+    GOAL_LOGITS,            /* a row of logits for each wanted output */
+    GOAL_LOGITS_AND_HIDDEN, /* and the tape keeps the hidden state that they are made of */
+    GOAL_HIDDEN,            /* the last hidden state, normalised, for each wanted output */
+    GOAL_POOLED,            /* encoders: one vector per sequence */
 };
 void model_build(const struct model *m, enum model_goal goal, struct tape *t);
 

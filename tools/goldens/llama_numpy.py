@@ -35,20 +35,27 @@ def _attention(config, w, prefix, x):
     return out @ w[prefix + "o_proj.weight"].T
 
 
+def layer(config, w, prefix, x):
+    """A layer; without input_layernorm, attention reads x as it is."""
+    eps, first = config["rms_norm_eps"], w.get(prefix + "input_layernorm.weight")
+    x = x + _attention(config, w, prefix + "self_attn.",
+                       x if first is None else _norm(x, first, eps))
+    y = _norm(x, w[prefix + "post_attention_layernorm.weight"], eps)
+    gate = y @ w[prefix + "mlp.gate_proj.weight"].T
+    gate = gate / (1 + np.exp(-gate)) * (y @ w[prefix + "mlp.up_proj.weight"].T)
+    return x + gate @ w[prefix + "mlp.down_proj.weight"].T
+
+
+def hidden(config, w, ids):
+    """What the output matrix reads, after the last norm: (tokens, hidden_size) in float64."""
+    x = w["model.embed_tokens.weight"][ids]
+    for i in range(config["num_hidden_layers"]):
+        x = layer(config, w, f"model.layers.{i}.", x)
+    return _norm(x, w["model.norm.weight"], config["rms_norm_eps"])
+
+
 def logits(config, weights, prompts):
     """One (tokens, vocabulary) float32 array for each list of ids."""
     w = {name: values.astype(np.float64) for name, values in weights.items()}
     head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
-    eps, rows = config["rms_norm_eps"], []
-    for ids in prompts:
-        x = w["model.embed_tokens.weight"][ids]
-        for layer in range(config["num_hidden_layers"]):
-            p = f"model.layers.{layer}."
-            x = x + _attention(config, w, p + "self_attn.",
-                               _norm(x, w[p + "input_layernorm.weight"], eps))
-            y = _norm(x, w[p + "post_attention_layernorm.weight"], eps)
-            gate = y @ w[p + "mlp.gate_proj.weight"].T
-            gate = gate / (1 + np.exp(-gate)) * (y @ w[p + "mlp.up_proj.weight"].T)
-            x = x + gate @ w[p + "mlp.down_proj.weight"].T
-        rows.append((_norm(x, w["model.norm.weight"], eps) @ head.T).astype(np.float32))
-    return rows
+    return [(hidden(config, w, ids) @ head.T).astype(np.float32) for ids in prompts]

@@ -143,6 +143,24 @@ def make_weights(model, config):
     return make.tensors
 
 
+def head_weights(model, config):
+    """All tensors of a draft head in the layout of EAGLE-1, whose first layer has one norm. With
+    "bias" it also has an embedding of its own."""
+    make = _Maker(model)
+    hidden = config["hidden_size"]
+    make.matrix("fc", hidden, 2 * hidden, 0.7, config["bias"])
+    if config["bias"]:
+        make.put("embed_tokens.weight", (config["vocab_size"], hidden), 1.0)
+    for layer in range(config["num_hidden_layers"]):
+        prefix = f"layers.{layer}."
+        _attention(make, config, prefix + "self_attn.")
+        _dense(make, config, prefix + "mlp.")
+        if layer > 0:
+            make.put(prefix + "input_layernorm.weight", (hidden,), 0.2, 1.0)
+        make.put(prefix + "post_attention_layernorm.weight", (hidden,), 0.2, 1.0)
+    return make.tensors
+
+
 def make_prompts(model, vocab, lengths):
     """Random token ids; the stream depends on model and length only."""
     prompts = []
