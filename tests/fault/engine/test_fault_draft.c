@@ -1,5 +1,5 @@
-/* Goal:   opening a draft model survives the failure of any one allocation: ST_NOMEM with a
- *         sentence, nothing lost; and drafting allocates nothing.
+/* Goal:   opening a draft model or a draft head survives the failure of any one allocation:
+ *         ST_NOMEM with a sentence, nothing lost; and drafting allocates nothing.
  * Method: the whole way once with the first allocation failing, then the second, until no more
  *         are needed; leaks show under the address sanitizer. */
 #include <setjmp.h>
@@ -29,18 +29,36 @@ static enum status open_draft(struct loaded_model *target, struct draft_model *o
     return draft_model_open(MODELS "qwen2", target, &o, out, &memory, err);
 }
 
-static void test_any_allocation_of_opening_may_fail(void **state) {
-    (void)state;
+static enum status draft_there_and_back(struct loaded_model *target, struct err *err) {
+    struct draft_model m;
+    TRY(open_draft(target, &m, err));
+    m.close(m.self);
+    return ST_OK;
+}
+
+static enum status head_there_and_back(struct loaded_model *target, struct err *err) {
+    struct loaded_model head;
+    const struct loaded_model_options o = {.threads = 1,
+                                           .ctx_tokens = 64,
+                                           .isa = "portable",
+                                           .tokens_only = true,
+                                           .head_of = target->model};
+    TRY(loaded_model_open(&head, MODELS "../heads/eagle", &o, err));
+    loaded_model_close(&head);
+    return ST_OK;
+}
+
+typedef enum status there_and_back_fn(struct loaded_model *target, struct err *err);
+
+static void fail_each_allocation(there_and_back_fn *open) {
     struct loaded_model target;
     open_target(&target);
     long n = 0;
     for (bool has_failed = true; has_failed; n++) {
-        struct draft_model m;
         struct err err = {0};
         fail_alloc_at(n);
-        enum status st = open_draft(&target, &m, &err);
+        enum status st = open(&target, &err);
         has_failed = fail_alloc_stop();
-        if (st == ST_OK) m.close(m.self);
         if (st != ST_OK && (st != ST_NOMEM || !err.text[0]))
             fail_msg("allocation %ld failed and the answer is %s: %s", n, status_name(st),
                      err.text);
@@ -48,6 +66,16 @@ static void test_any_allocation_of_opening_may_fail(void **state) {
     }
     assert_in_range(n, 20, ALLOCATIONS_MAX);
     loaded_model_close(&target);
+}
+
+static void test_any_allocation_of_opening_may_fail(void **state) {
+    (void)state;
+    fail_each_allocation(draft_there_and_back);
+}
+
+static void test_any_allocation_of_opening_a_head_may_fail(void **state) {
+    (void)state;
+    fail_each_allocation(head_there_and_back);
 }
 
 static void test_drafting_allocates_nothing(void **state) {
@@ -86,6 +114,7 @@ static void test_drafting_allocates_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_allocation_of_opening_may_fail),
+        cmocka_unit_test(test_any_allocation_of_opening_a_head_may_fail),
         cmocka_unit_test(test_drafting_allocates_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
