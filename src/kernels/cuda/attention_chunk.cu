@@ -490,6 +490,11 @@ static __global__ void __launch_bounds__(ALL_THREADS, 1)
     chunk_kernel(struct cuda_attention a, const struct cuda_row_run *table, uint32_t count) {
 #if HAS_WGMMA
     using dims = chunk_dims<D, IS_F8>;
+    /* A block starts with 65,536 registers, divided by its threads, rounded down to eights. The
+     * groups would wait for ever for more than the warps that bring tiles have given. */
+    static constexpr uint32_t STARTS = 65536 / ALL_THREADS / 8 * 8;
+    static constexpr uint32_t GIVEN = IS_F8 ? 40 : 24, TAKEN = IS_F8 ? 232 : 240;
+    static_assert(GROUPS * (TAKEN - STARTS) <= STARTS - GIVEN, "registers to take");
     extern __shared__ __align__(128) uint8_t buffers[];
     __shared__ __align__(8) uint64_t barriers[2][RING_MAX], raw_full[RAW * WARPS];
     /* The compiler sees that all lanes of a warp go the same way. */
@@ -513,10 +518,10 @@ static __global__ void __launch_bounds__(ALL_THREADS, 1)
     begin_kernel();
     __syncthreads();
     if (warp / WARPS == GROUPS) {
-        give_registers<IS_F8 ? 40 : 32>();
+        give_registers<GIVEN>();
         if (IS_F8 || warp == GROUPS * WARPS) bring_items<D, IS_F8>(a, table, count, ring);
     } else {
-        take_registers<IS_F8 ? 232 : 240>();
+        take_registers<TAKEN>();
         attend_items<D, IS_F8, HAS_CAP>(a, table, count, ring,
                                         (float4 *)(buffers + dims::ring * dims::stage));
     }
