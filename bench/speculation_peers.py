@@ -56,7 +56,7 @@ class Served:
 def jitney(model, drafter):
     return Served(f"jitney {drafter.partition(':')[0]}",
                   [ROOT / "build/jitney", "serve", model, "--port", "{port}", "--ctx", SLOT_TOKENS,
-                   "--speculate", drafter], "/readyz")
+                   "--served-model-name", "any", "--speculate", drafter], "/readyz")
 
 
 def llamacpp(python, model, mode, settings=()):
