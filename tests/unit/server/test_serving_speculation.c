@@ -331,10 +331,21 @@ static void assert_drafted(struct server_rig *g, enum drafts drafts) {
 static void run_all(const char *folder, const char *device, enum drafts drafts) {
     struct server_rig g;
     struct oracle o = {.drafts = drafts, .rng = {.seed = 500 + (uint64_t)drafts}};
-    const char *const flags[] = {
-        "model",     folder, "served-model-name", "m",      "device", device,
-        "kv-memory", "16M",  "tool-form",         "hermes", "set",    "threads=1",
-        NULL};
+    const char *const flags[] = {"model",
+                                 folder,
+                                 "served-model-name",
+                                 "m",
+                                 "device",
+                                 device,
+                                 "kv-memory",
+                                 "16M",
+                                 "tool-form",
+                                 "hermes",
+                                 "set",
+                                 "threads=1",
+                                 "grammar-seconds",
+                                 "60",
+                                 NULL}; /* under a sanitizer, on a busy machine */
     rig_open(&g, NULL, flags);
     rig_stop_clock_at_second();
     oracle_plug(&o, &g);
