@@ -88,6 +88,9 @@ template <int D> static __device__ inline uint32_t item_index(uint32_t round) {
 
 /* ---- the warps that bring tiles ---- */
 
+/* Functions without template parameters are [[maybe_unused]]: code for GPUs without wgmma has none
+ * of their callers. */
+
 /* The items of a block, one after the other. The next one is looked up while tiles of this one are
  * on their way. */
 struct chunk_items {
@@ -102,13 +105,14 @@ static __device__ inline void look_ahead(const struct cuda_attention &a, struct 
     if (i < s->all) s->next = item_of<D>(a, s->table, s->count, i);
 }
 
-static __device__ inline bool is_time_to_look(const struct chunk_item &item, uint32_t t) {
+[[maybe_unused]] static __device__ inline bool is_time_to_look(const struct chunk_item &item,
+                                                               uint32_t t) {
     return t == min(item.from + 1, item.to - 1);
 }
 
 /* KV tile `i` of the cache, if something of it is attended to. */
-static __device__ inline const uint8_t *tile_of(const struct cuda_attention &a,
-                                                const struct chunk_item &item, uint32_t i) {
+[[maybe_unused]] static __device__ inline const uint8_t *
+tile_of(const struct cuda_attention &a, const struct chunk_item &item, uint32_t i) {
     uint32_t first = i * CUDA_TILE_TOKENS;
     if (first >= item.all.end || first + CUDA_TILE_TOKENS <= item.all.first) return NULL;
     return cuda_kv_tile(&a.kv, item.blocks, i, a.layer, item.kv_head);
@@ -138,7 +142,8 @@ static __device__ inline uint32_t bring_item(const struct cuda_attention &a,
 }
 
 /* Values of tokens that are not attended become zeros: `first` is the first of eight. */
-static __device__ inline void clean_eight(const struct reach &all, uint32_t first, uint4 *eight) {
+[[maybe_unused]] static __device__ inline void clean_eight(const struct reach &all, uint32_t first,
+                                                           uint4 *eight) {
     if (first >= all.first && first + 8 <= all.end) return;
     uint16_t *halves = (uint16_t *)eight;
 #pragma unroll
