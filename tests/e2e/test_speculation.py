@@ -109,6 +109,16 @@ def test_a_server_gives_the_same_answers(model, runner):
             assert found[ACCEPTED] > 0
 
 
+def ask_until_accepted(server, body):
+    """Accepted tokens of a request with a prediction that is right. It is repeated while it has got no
+    drafts: on a busy machine steps take long by chance, and drafts then seem not to be worth it."""
+    for _ in range(50):
+        usage = server.post(TEXT, body).json["usage"]["completion_tokens_details"]
+        if usage["accepted_prediction_tokens"] > 0:
+            break
+    return usage["accepted_prediction_tokens"]
+
+
 def drafted_by(server):
     """Drafts for one request whose text repeats itself."""
     before = server.metrics()[DRAFTED]
@@ -127,8 +137,7 @@ def test_where_the_setting_may_come_from(model, tmp_path):
                 "prediction": {"type": "content", "content": ""}}
         text = server.post(TEXT, body).json["choices"][0]["text"]
         body["prediction"]["content"] = text
-        usage = server.post(TEXT, body).json["usage"]["completion_tokens_details"]
-        assert usage["accepted_prediction_tokens"] > 0
+        assert ask_until_accepted(server, body) > 0
         reply = server.post("/v1/engine/policy", {"knobs": {"draft_max": 0}})
         assert reply.status == 200, reply.body
         body["seed"] = 1
@@ -169,8 +178,7 @@ def test_rows_of_steps_say_what_was_drafted(model):
         body = {"prompt": "x", "max_tokens": 60, "seed": 1}
         text = server.post(TEXT, body).json["choices"][0]["text"]
         body["prediction"] = {"type": "content", "content": text}
-        usage = server.post(TEXT, body).json["usage"]["completion_tokens_details"]
-        accepted = usage["accepted_prediction_tokens"]
+        accepted = ask_until_accepted(server, body)
         assert accepted > 0
         rows = rows_of(events_of(server, lambda events: sum(
             row["accepted"] for row in rows_of(events)) >= accepted))
