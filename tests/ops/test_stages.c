@@ -205,7 +205,7 @@ static void push_embed(struct writer *w, struct operand dst, bool add) {
 /* One op, or a few that belong together, from one stream to another. */
 static void push_random(struct writer *w) {
     struct operand a = w->x[below(w, STREAMS)], b = other_than(w, a);
-    switch (below(w, 14)) {
+    switch (below(w, 15)) {
     case 0:
         push_norm(w, a, b);
         break;
@@ -242,6 +242,9 @@ static void push_random(struct writer *w) {
         break;
     case 12:
         tape_push(w->t, &(struct op){.kind = OP_PERMUTE, .permute = {&w->w->order, a, b}});
+        break;
+    case 13:
+        tape_push(w->t, &(struct op){.kind = OP_INPUT, .input = {b}});
         break;
     default:
         push_embed(w, b, true);
@@ -288,9 +291,15 @@ static struct tape *random_tape(const struct world *world, uint64_t seed) {
 
 /* Rows of one sequence. Some are skipped, the last never, and none of an encoder's, which attends
  * to all. Some of the others are wanted, or none. */
-static struct step make_step(struct rig_steps *s, uint32_t rows, bool skips, uint64_t seed) {
+static struct step make_step(const struct world *w, struct rig_steps *s, uint32_t rows, bool skips,
+                             uint64_t seed) {
+    static float input[ROWS_MAX * WIDTH_MAX];
     struct step step = rig_one_seq(s, rows, 3);
     step.output_count = 0;
+    step.input = input;
+    step.sizes.input_floats = w->width;
+    for (uint32_t i = 0; i < rows * w->width; i++)
+        input[i] = (float)(rng_at(seed, 11, i) % 2000) / 1000.0f - 1.0f;
     for (uint32_t r = 0; r < rows; r++) {
         s->token[r] = (int32_t)(rng_at(seed, 8, r) % VOCAB);
         if (skips && r + 1 < rows && rng_at(seed, 9, r) % 4 == 0)
@@ -354,7 +363,7 @@ static void check_seed(struct world *w, uint64_t seed, uint32_t *kinds) {
     struct tape *t = random_tape(w, seed);
     uint32_t own_kinds = check_stages(t);
     bool skips = !(own_kinds >> OP_SELF_ATTENTION & 1);
-    struct step step = make_step(&steps, 1 + (uint32_t)(seed % ROWS_MAX), skips, seed);
+    struct step step = make_step(w, &steps, 1 + (uint32_t)(seed % ROWS_MAX), skips, seed);
     const char *isa = rig_isas[seed / 2 % RIG_ISAS];
     size_t want_bytes, got_bytes;
     uint8_t *want = run_tape(w, t, &step, "ref", 1, &want_bytes);
