@@ -1,0 +1,57 @@
+/* quant/round.h - rounds a matrix of float32 to whole numbers, by three published procedures.
+ *
+ *     nearest  each number by itself, scale and zero point from the least and the largest of its
+ *              group
+ *     gptq     column by column; the error of a column is made up for by the columns after it, with
+ *              the inverse of the inputs' second moments (Frantar et al. 2022)
+ *     awq, smooth   scales for the inputs, which are multiplied into the columns of the matrices
+ *              that read an input and divided out of what makes it (Lin et al. 2023, Xiao et al.
+ *              2022); then `nearest`
+ *
+ * The same input gives the same bytes with any number of threads.
+ *
+ * Thread: any; threads of its own run inside a call. Memory: as said at each function.
+ */
+#ifndef QUANT_ROUND_H
+#define QUANT_ROUND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "quant/int_matrix.h"
+
+struct moments;
+
+/* `w`: [rows][cols] of `out`, which int_matrix_init has made. */
+void round_nearest(const float *w, struct int_matrix *out);
+
+struct gptq_options {
+    double damp;      /* of the mean of the diagonal, added to it: 0.01 */
+    uint32_t threads; /* 0: the default of base/pool.h */
+};
+
+/* `w` is overwritten. The format's has_order asks for act order: columns are taken by falling
+ * diagonal. ST_BAD: the moments cannot be inverted even with a hundred times the damping; `err`
+ * says so. Memory: 12 bytes * cols^2. */
+enum status round_gptq(float *w, const struct moments *moments, const struct gptq_options *options,
+                       struct int_matrix *out, struct err *err);
+
+/* Matrices that read the same input. */
+struct same_input {
+    const float *const *w; /* [count], each [rows[i]][cols] */
+    const uint32_t *rows;  /* [count] */
+    uint32_t count, cols;
+    const struct moments *moments;
+};
+
+/* The scales with the least error after rounding: for each input abs_mean^a, with a from 0 to 1 in
+ * 20 steps, normalised so that the largest times the least is 1. All of them are positive and
+ * finite. ST_NOMEM. */
+enum status awq_scales(const struct same_input *in, const struct int_format *format, float *scales,
+                       struct err *err);
+
+/* abs_max(x)^alpha / abs_max(w)^(1 - alpha), for activations that are rounded to 8 bits as well. */
+void smooth_scales(const struct same_input *in, double alpha, float *scales);
+
+#endif
