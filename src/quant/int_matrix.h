@@ -33,10 +33,14 @@ struct int_matrix {
     uint32_t *group_of; /* [cols]; NULL unless has_order */
 };
 
-/* Memory for the matrix; what it holds is not set. ST_NOMEM. */
+/* Memory for the matrix; what it holds is not set. The last group is shorter if the groups do not
+ * divide the columns. ST_NOMEM. */
 enum status int_matrix_init(struct int_matrix *m, const struct int_format *format, uint32_t rows,
                             uint32_t cols, struct err *err);
 void int_matrix_deinit(struct int_matrix *m); /* all zero is fine */
+
+/* The group of a column. */
+uint32_t int_matrix_group(const struct int_matrix *m, uint32_t col);
 
 /* Row n as float32. */
 void int_matrix_row(const struct int_matrix *m, uint32_t row, float *out);
