@@ -56,7 +56,13 @@ struct raw_tensor {
     size_t bytes;
 };
 
-struct beside; /* a document in the folder of the model, read once */
+/* A document in the folder of the model, read once. */
+struct beside {
+    char *name;        /* heap */
+    struct json *json; /* or NULL */
+    char *text;        /* heap, or NULL */
+    size_t text_len;
+};
 
 struct model_file {
     const struct format *format;
@@ -86,7 +92,11 @@ struct model_file {
 
     struct beside *beside; /* heap */
     size_t beside_count;
+
+    const struct model_file *base; /* of a view (format/view.h), borrowed; else NULL */
+    char *head;                    /* heap; the GGUF of a view that is one */
 };
+extern const struct format format_hf;
 
 /* An empty model_file for `path`; NULL: out of memory. */
 struct model_file *model_file_create(const struct format *format, const char *path);
@@ -162,11 +172,20 @@ void gguf_facts_put(const struct gguf_facts *fs, size_t i, struct buf *out);
 /* The number of a tensor type in GGUF files. */
 uint32_t gguf_type_number(enum dtype type);
 
+/* A small file of a view, copied; config.json and the like. */
+enum status model_file_put_text(struct model_file *f, const char *name, struct str text,
+                                struct err *err);
+/* Open a folder view, whose small files are all there. */
+enum status hf_read_texts(struct model_file *f, struct err *err);
+
+struct gguf_writer; /* its head, so far */
+void gguf_writer_put_head(const struct gguf_writer *w, struct buf *out);
+
 /* A name at the cursor. False: it ends after the file, is too long or invalid. */
 bool gguf_read_name(struct cursor *c, size_t bytes_max, struct str *out);
 
-/* Read a GGUF file from memory, which must outlive it; error messages give `name` as its path. For
- * tests and fuzzing; a split model is refused. */
+/* Read a GGUF file from memory, which must outlive it; error messages give `name` as its path. A
+ * split model is refused. */
 enum status gguf_open_memory(struct str bytes, const char *name, struct model_file **out,
                              struct err *err);
 

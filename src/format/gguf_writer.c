@@ -150,13 +150,24 @@ static enum status put_zeros(struct gguf_writer *w, uint64_t count, struct err *
     return file_out_write(w->file, zeros, (size_t)count, err);
 }
 
+static void put_fixed(const struct gguf_writer *w, struct buf *out) {
+    buf_put_text(out, "GGUF");
+    gguf_put_number(out, VERSION, 4);
+    gguf_put_number(out, w->tensor_count, 8);
+    gguf_put_number(out, w->key_count, 8);
+}
+
+void gguf_writer_put_head(const struct gguf_writer *w, struct buf *out) {
+    CHECK(w->tensor_count == 0);
+    put_fixed(w, out);
+    buf_put_str(out, buf_str(&w->keys));
+    if (buf_status(&w->keys) != ST_OK) out->status = buf_status(&w->keys);
+}
+
 static enum status write_head(struct gguf_writer *w, struct err *err) {
     struct buf fixed;
     buf_init(&fixed, FIXED_BYTES);
-    buf_put_text(&fixed, "GGUF");
-    gguf_put_number(&fixed, VERSION, 4);
-    gguf_put_number(&fixed, w->tensor_count, 8);
-    gguf_put_number(&fixed, w->key_count, 8);
+    put_fixed(w, &fixed);
     enum status st = buf_status(&fixed);
     if (st != ST_OK) err_set(err, st, "out of memory for the head of a GGUF file");
     if (st == ST_OK) st = file_out_write(w->file, fixed.ptr, fixed.len, err);

@@ -308,16 +308,19 @@ static enum status open_weights(struct model_file *f, struct err *err) {
     return index ? open_indexed(f, index, err) : open_listed(f, err);
 }
 
+enum status hf_read_texts(struct model_file *f, struct err *err) {
+    f->self = mem_zalloc(sizeof(struct hf));
+    return f->self ? read_config(f, err) : no_memory(f->path, err);
+}
+
 static enum status hf_open(struct model_file *f, struct err *err) {
     if (!has_file(f, "config.json") && !has_file(f, "tokenizer.json"))
         return err_set(err, ST_BAD,
                        "%s: not a model folder: expected config.json in it, or the path of a GGUF "
                        "file",
                        f->path);
-    f->self = mem_zalloc(sizeof(struct hf));
-    if (!f->self) return no_memory(f->path, err);
+    TRY(hf_read_texts(f, err));
     const struct hf *hf = f->self;
-    TRY(read_config(f, err));
     TRY(open_weights(f, err));
     return quant_apply(f, hf->config, err);
 }

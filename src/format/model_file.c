@@ -20,13 +20,6 @@
 
 enum { ARENA_BYTES_MAX = 256 << 20, PATH_BYTES = 4096 };
 
-struct beside {
-    char *name;        /* heap */
-    struct json *json; /* or NULL */
-    char *text;        /* heap, or NULL */
-    size_t text_len;
-};
-
 enum status no_memory(const char *path, struct err *err) {
     return err_set(err, ST_NOMEM, "%s: out of memory while opening the model", path);
 }
@@ -68,6 +61,7 @@ void model_file_close(struct model_file *f) {
     for (uint32_t i = 0; i < f->map_count; i++) file_map_close(&f->maps[i]);
     mem_free(f->maps);
     arena_destroy(f->arena);
+    mem_free(f->head);
     mem_free(f->path);
     mem_free(f);
 }
@@ -110,9 +104,12 @@ enum model_kind model_file_kind(const struct model_file *f) { return f->format->
 
 const char *model_file_path(const struct model_file *f) { return f->path; }
 
-uint32_t model_file_parts(const struct model_file *f) { return f->map_count; }
+uint32_t model_file_parts(const struct model_file *f) {
+    return f->base ? model_file_parts(f->base) : f->map_count;
+}
 
 struct file_id model_file_part(const struct model_file *f, uint32_t i) {
+    if (f->base) return model_file_part(f->base, i);
     CHECK(i < f->map_count);
     return f->maps[i].id;
 }
@@ -275,6 +272,7 @@ const char *tensor_skipped(const struct model_file *f, const char *name) {
 const char *model_file_problem(const struct model_file *f) { return f->problem; }
 
 enum status model_file_check(const struct model_file *f, bool in_use, struct err *err) {
+    if (f->base) return model_file_check(f->base, in_use, err);
     for (uint32_t i = 0; i < f->map_count; i++) {
         const struct file_map *map = &f->maps[i];
         enum status st = file_map_check(map, err);
@@ -289,6 +287,7 @@ enum status model_file_check(const struct model_file *f, bool in_use, struct err
 }
 
 void model_file_release(const struct model_file *f, const void *ptr, size_t bytes) {
+    if (f->base) model_file_release(f->base, ptr, bytes);
     for (uint32_t i = 0; i < f->map_count; i++)
         file_map_release(&f->maps[i], ptr, bytes); /* ignores bytes outside the map */
 }
@@ -298,6 +297,8 @@ void tensor_release(const struct model_file *f, const struct tensor_info *t) {
     for (int i = 0; t->source && i < ROW_PARTS_MAX; i++)
         if (t->source->parts[i].bytes)
             model_file_release(f, t->source->parts[i].ptr, t->source->parts[i].bytes);
+    for (uint32_t i = 0; t->source && i < t->source->more_count; i++)
+        model_file_release(f, t->source->more[i].ptr, t->source->more[i].bytes);
 }
 
 /* The entry for `name`, created if it is missing; NULL: out of memory. */
@@ -328,6 +329,24 @@ static enum status map_beside(const struct model_file *f, const char *name, char
     return ST_BAD;
 }
 
+enum status model_file_put_text(struct model_file *f, const char *name, struct str text,
+                                struct err *err) {
+    struct beside *b = beside_of(f, name);
+    if (!b) return no_memory(f->path, err);
+    CHECK(!b->text);
+    b->text = mem_dup(text.ptr, text.len);
+    b->text_len = text.len;
+    return b->text ? ST_OK : no_memory(f->path, err);
+}
+
+/* The document of a view, whose texts are all in memory. */
+static enum status parse_text(const struct model_file *f, struct beside *b, struct err *err) {
+    if (!b->text) return ST_OK;
+    enum status st =
+        json_parse((struct str){b->text, b->text_len}, &json_limits_model_file, &b->json, err);
+    return st == ST_OK ? st : err_prefix(err, st, f->path);
+}
+
 static struct str map_text(const struct file_map *map) {
     return (struct str){map->ptr ? (const char *)map->ptr : "", map->len};
 }
@@ -338,7 +357,8 @@ enum status model_file_json(struct model_file *f, const char *name, const struct
     if (f->format->kind != MODEL_HF) return ST_OK;
     struct beside *b = beside_of(f, name);
     if (!b) return no_memory(f->path, err);
-    if (!b->json) {
+    if (!b->json && f->base) TRY(parse_text(f, b, err));
+    if (!b->json && !f->base) {
         char path[PATH_BYTES];
         struct file_map map;
         bool found;
@@ -359,6 +379,7 @@ enum status model_file_text(struct model_file *f, const char *name, bool *found,
     if (f->format->kind != MODEL_HF) return ST_OK;
     struct beside *b = beside_of(f, name);
     if (!b) return no_memory(f->path, err);
+    if (!b->text && f->base) return ST_OK;
     if (!b->text) {
         char path[PATH_BYTES];
         struct file_map map;

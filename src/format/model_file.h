@@ -49,6 +49,7 @@ struct tensor_info {
     const struct row_source *source; /* NULL, or what makes the rows, of a quantised folder */
     const uint32_t *order;           /* NULL, or which input each column is multiplied by */
     bool is_part;                    /* of one with a source; such are not listed */
+    struct str made_of;              /* in a view: the (first) tensor of its base */
 };
 
 /* `path`: a .gguf file (of a split model: the first) or a folder. */

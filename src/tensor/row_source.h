@@ -28,6 +28,10 @@ struct row_source {
         const void *ptr;
         size_t bytes;
     } parts[ROW_PARTS_MAX];
+
+    /* Further parts, if they are many; NULL if not. */
+    const struct row_part *more;
+    uint32_t more_count;
 };
 
 #endif
