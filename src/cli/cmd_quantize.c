@@ -2,24 +2,20 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/buf.h"
+#include "base/check.h"
 #include "base/clock.h"
-#include "base/file_out.h"
 #include "base/size_text.h"
-#include "cli/calibrate_run.h"
 #include "cli/cli.h"
 #include "cli/compare_run.h"
 #include "cli/generated.h"
 #include "cli/model_args.h"
 #include "cli/progress_bar.h"
+#include "cli/quantize_run.h"
 #include "config/env.h"
 #include "format/model_file.h"
-#include "quant/convert.h"
-#include "quant/importance.h"
-#include "quant/quant.h"
 
 static const struct flag flags[] = {
     {.name = "type",
@@ -51,40 +47,54 @@ static const struct flag flags[] = {
     {0},
 };
 
+static const struct quantize_output *const outputs[] = {&quantize_gguf};
+enum { OUTPUT_COUNT = sizeof(outputs) / sizeof(outputs[0]) };
+
 /* One run, from the arguments to the summary. */
 struct quantize {
-    const struct args *args;
-    char in[MODEL_PATH_BYTES];
-    const char *out;
-    enum dtype type;
-    struct model_file *f;
-    struct convert *convert;
-    struct file_out file;
-    struct progress_bar bar;
+    struct quantize_run run;
+    const struct quantize_output *output;
+    void *self; /* of the output */
     double seconds;
-    struct calibration calibration; /* importance: NULL without --calibrate */
-    size_t weighed;                 /* tensors that are quantised with importance */
     bool has_report;
     struct comparison report;
 };
 
+void quantize_on_progress(void *ctx, uint64_t done, uint64_t total) {
+    (void)total;
+    progress_bar_update(ctx, done * sizeof(float));
+}
+
+static enum exit_code say_unknown(const char *type, struct err *err) {
+    char known[512] = "";
+    size_t used = 0;
+    for (int i = 0; i < OUTPUT_COUNT; i++) {
+        int put = snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "",
+                           outputs[i]->known_types());
+        if (put > 0) used += (size_t)put;
+        CHECK(used < sizeof(known));
+    }
+    if (!type) return usage_set(err, "quantize: no type; give --type TYPE with one of %s", known);
+    return usage_set(err, "quantize: unknown type \"%s\"; known: %s", type, known);
+}
+
 static enum exit_code read_args(struct quantize *q, struct err *err) {
-    const char *type = args_text(q->args, "type");
-    if (args_operands(q->args) < 1)
+    const struct args *args = q->run.args;
+    const char *type = args_text(args, "type");
+    if (args_operands(args) < 1)
         return usage_set(err, "quantize: no output; usage: jitney quantize IN OUT --type TYPE");
-    if (!type)
-        return usage_set(err, "quantize: no type; give --type TYPE with one of %s",
-                         quant_known_types());
-    q->has_report = args_on(q->args, "report") || args_given(q->args, "max-kl");
-    if (q->has_report && !args_text(q->args, "file"))
+    if (!type) return say_unknown(NULL, err);
+    q->has_report = args_on(args, "report") || args_given(args, "max-kl");
+    if (q->has_report && !args_text(args, "file"))
         return usage_set(err, "quantize: --report and --max-kl need a text; give -f FILE");
-    if (!q->has_report && args_text(q->args, "file"))
+    if (!q->has_report && args_text(args, "file"))
         return usage_set(err, "quantize: -f is for --report and --max-kl; give one of them");
-    q->out = args_operand(q->args, 0);
-    if (!dtype_find(str_of(type), &q->type) || !quant_has_encoder(q->type))
-        return usage_set(err, "quantize: unknown type \"%s\"; known: %s", type,
-                         quant_known_types());
-    return EXIT_FINE;
+    q->run.out = args_operand(args, 0);
+    for (int i = 0; i < OUTPUT_COUNT && !q->output; i++) {
+        q->run.type = outputs[i]->find_type(str_of(type));
+        if (q->run.type) q->output = outputs[i];
+    }
+    return q->output ? EXIT_FINE : say_unknown(type, err);
 }
 
 static bool is_same_file(const char *a, const char *b) {
@@ -93,183 +103,98 @@ static bool is_same_file(const char *a, const char *b) {
 }
 
 static enum status open_both(struct quantize *q, struct err *err) {
-    TRY(model_args_path(q->args, q->in, err));
-    if (is_same_file(q->in, q->out))
+    struct quantize_run *r = &q->run;
+    TRY(model_args_path(r->args, r->in, err));
+    if (is_same_file(r->in, r->out))
         return err_set(err, ST_CREATE, "%s: is the model itself; give another name for the output",
-                       q->out);
-    TRY(model_file_open(q->in, &q->f, err));
-    if (model_file_kind(q->f) != MODEL_GGUF)
-        return err_set(err, ST_BAD, "%s: a folder, expected a GGUF file", q->in);
-    const struct convert_options options = {
-        .type = q->type, .allow_requantize = args_on(q->args, "allow-requantize")};
-    TRY(convert_create(q->f, &options, &q->convert, err));
-    TRY(file_out_open(q->out, false, &q->file, err));
-    return file_out_reserve(&q->file, convert_bytes(q->convert), err);
+                       r->out);
+    TRY(model_file_open(r->in, &r->f, err));
+    return q->output->open(r, &q->self, err);
 }
 
-/* Give every matrix that is quantised what was measured for it. */
-static enum status calibrate(struct quantize *q, struct err *err) {
-    q->calibration.text_path = args_text(q->args, "calibrate");
-    if (!q->calibration.text_path) return ST_OK;
-    TRY(calibrate_model(q->args, q->in, &q->calibration, err));
-    for (size_t i = 0; i < convert_count(q->convert); i++) {
-        struct convert_tensor *t = convert_at(q->convert, i);
-        const struct tensor_info *from = t->from;
-        if (t->to == from->type || !dtype_is_quantised(t->to)) continue;
-        t->importance =
-            importance_find(q->calibration.importance, from->name, from->dims[from->dim_count - 1]);
-        q->weighed += t->importance != NULL;
-    }
-    return ST_OK;
-}
-
-static uint64_t width_of(const struct convert_tensor *t) {
-    return t->from->dims[t->from->dim_count - 1];
-}
-
-/* Has an earlier tensor the same fallback? Then it is mentioned there. */
-static bool is_repeated(const struct quantize *q, size_t at) {
-    const struct convert_tensor *t = convert_at(q->convert, at);
-    for (size_t i = 0; i < at; i++) {
-        const struct convert_tensor *o = convert_at(q->convert, i);
-        if (o->to == t->to && o->wanted == t->wanted && width_of(o) == width_of(t)) return true;
-    }
-    return false;
-}
-
-static size_t count_like(const struct quantize *q, const struct convert_tensor *t) {
-    size_t count = 0;
-    for (size_t i = 0; i < convert_count(q->convert); i++) {
-        const struct convert_tensor *o = convert_at(q->convert, i);
-        count += o->to == t->to && o->wanted == t->wanted && width_of(o) == width_of(t);
-    }
-    return count;
-}
-
-/* One line for each kind of fallback. */
-static void note_fallbacks(const struct quantize *q) {
-    for (size_t i = 0; i < convert_count(q->convert); i++) {
-        const struct convert_tensor *t = convert_at(q->convert, i);
-        if (t->to == t->wanted || is_repeated(q, i)) continue;
-        size_t count = count_like(q, t);
-        char line[256];
-        snprintf(line, sizeof(line),
-                 "jitney: %zu %s stored as %s instead of %s, because rows of %llu elements do not "
-                 "divide into blocks of %u",
-                 count, count == 1 ? "matrix is" : "matrices are", dtype_info(t->to)->name,
-                 dtype_info(t->wanted)->name, (unsigned long long)width_of(t),
-                 dtype_info(t->wanted)->block_elems);
-        note_write(line);
-    }
-}
-
-static void on_progress(void *ctx, uint64_t done, uint64_t total) {
-    (void)total;
-    progress_bar_update(ctx, done * sizeof(float));
-}
-
-struct counts {
-    size_t converted, fallbacks;
-    uint64_t elems, bytes_in, bytes_out;
-};
-
-static struct counts count_tensors(const struct quantize *q) {
-    struct counts c = {0};
-    for (size_t i = 0; i < convert_count(q->convert); i++) {
-        const struct convert_tensor *t = convert_at(q->convert, i);
-        uint64_t elems = 1;
-        size_t bytes = 0;
-        for (uint32_t d = 0; d < t->from->dim_count; d++) elems *= t->from->dims[d];
-        dtype_bytes(t->to, elems, &bytes);
-        c.converted += t->to != t->from->type;
-        c.fallbacks += t->to != t->wanted;
-        c.elems += elems;
-        c.bytes_in += t->from->bytes;
-        c.bytes_out += bytes;
-    }
+static struct quantize_counts count_tensors(const struct quantize *q) {
+    struct quantize_counts c = {0};
+    q->output->count(q->self, &c);
     return c;
 }
 
 static enum status write_model(struct quantize *q, struct err *err) {
-    struct counts c = count_tensors(q);
+    struct quantize_counts c = count_tensors(q);
+    if (args_text(q->run.args, "calibrate")) TRY(q->output->calibrate(q->self, err));
     int64_t began_us = clock_now(&clock_real);
-    const struct convert_run run = {.threads = (uint32_t)args_int(q->args, "threads"),
-                                    .file = &q->file,
-                                    .on_progress = on_progress,
-                                    .progress_ctx = &q->bar};
-    progress_bar_begin(&q->bar, "quantising", c.elems * sizeof(float), 0);
-    enum status st = convert_write(q->convert, &run, err);
-    progress_bar_end(&q->bar);
+    progress_bar_begin(&q->run.bar, "quantising", c.elems * sizeof(float), 0);
+    enum status st = q->output->write(q->self, err);
+    progress_bar_end(&q->run.bar);
     q->seconds = (double)(clock_now(&clock_real) - began_us) / 1e6;
     return st;
 }
 
-/* The old model beside the new one, whose file has no name yet. */
+/* The old model beside the new one, which has no name yet. */
 static enum status compare_both(struct quantize *q, struct err *err) {
     struct comparison *c = &q->report;
     if (!q->has_report) return ST_OK;
-    snprintf(c->a.path, sizeof(c->a.path), "%s", q->in);
-    snprintf(c->a.shown, sizeof(c->a.shown), "%s", q->in);
-    file_out_readable(&q->file, c->b.path);
-    snprintf(c->b.shown, sizeof(c->b.shown), "%s", q->out);
-    return compare_models(q->args, c, err);
+    snprintf(c->a.path, sizeof(c->a.path), "%s", q->run.in);
+    snprintf(c->a.shown, sizeof(c->a.shown), "%s", q->run.in);
+    TRY(q->output->readable(q->self, c->b.path, err));
+    snprintf(c->b.shown, sizeof(c->b.shown), "%s", q->run.out);
+    return compare_models(q->run.args, c, err);
 }
 
 /* EXIT_REJECTED: the model is worse than --max-kl allows. */
 static enum exit_code publish(struct quantize *q, struct err *err) {
-    double most = args_given(q->args, "max-kl") ? args_real(q->args, "max-kl") : HUGE_VAL;
+    const struct args *args = q->run.args;
+    double most = args_given(args, "max-kl") ? args_real(args, "max-kl") : HUGE_VAL;
     if (q->has_report && !(q->report.apart.kl_mean <= most)) {
         err_set(
             err, ST_OK,
             "%s: the mean KL is %.6g, more than --max-kl %g; nothing was kept. A type with more "
             "bits loses less",
-            q->out, q->report.apart.kl_mean, most);
+            q->run.out, q->report.apart.kl_mean, most);
         return EXIT_REJECTED;
     }
-    return exit_of(file_out_publish(&q->file, err));
+    return exit_of(q->output->publish(q->self, err));
 }
 
-static void put_json(const struct quantize *q, const struct counts *c, struct buf *out) {
+static void put_json(const struct quantize *q, const struct quantize_counts *c, struct buf *out) {
     buf_put_text(out, "{\"path\":");
-    buf_put_json_string(out, str_of(q->out));
+    buf_put_json_string(out, str_of(q->run.out));
     buf_printf(out, ",\"type\":\"%s\",\"tensors\":%zu,\"converted\":%zu,\"fallbacks\":%zu",
-               dtype_info(q->type)->name, convert_count(q->convert), c->converted, c->fallbacks);
+               q->run.type, c->tensors, c->converted, c->fallbacks);
     buf_printf(out, ",\"bytes_in\":%llu,\"bytes_out\":%llu,\"file_bytes\":%llu",
                (unsigned long long)c->bytes_in, (unsigned long long)c->bytes_out,
-               (unsigned long long)q->file.bytes);
+               (unsigned long long)c->file_bytes);
     buf_put_text(out, ",\"bits_per_weight\":");
     put_json_number(out, 8.0 * (double)c->bytes_out / (double)c->elems);
     buf_put_text(out, ",\"seconds\":");
     put_json_number(out, q->seconds);
-    if (q->calibration.importance)
-        buf_printf(out, ",\"calibration\":{\"tokens\":%u,\"matrices\":%zu}",
-                   q->calibration.windows * q->calibration.window_tokens, q->weighed);
+    if (c->calibration_tokens)
+        buf_printf(out, ",\"calibration\":{\"tokens\":%u,\"matrices\":%zu}", c->calibration_tokens,
+                   c->weighed);
     if (q->has_report) buf_put_text(out, ",\"report\":{");
     if (q->has_report) comparison_put_json(&q->report, out);
     buf_put_text(out, q->has_report ? "}}\n" : "}\n");
 }
 
-static void put_text(const struct quantize *q, const struct counts *c, struct buf *out) {
+static void put_text(const struct quantize *q, const struct quantize_counts *c, struct buf *out) {
     char before[SIZE_TEXT_BYTES], after[SIZE_TEXT_BYTES], rate[SIZE_TEXT_BYTES];
     double per_s = q->seconds > 0 ? 4.0 * (double)c->elems / q->seconds : 0;
     buf_printf(out, "%s: %s, was %s; %.2f bits a weight, was %.2f; %zu of %zu tensors converted\n",
-               q->out, size_text(c->bytes_out, after), size_text(c->bytes_in, before),
+               q->run.out, size_text(c->bytes_out, after), size_text(c->bytes_in, before),
                8.0 * (double)c->bytes_out / (double)c->elems,
-               8.0 * (double)c->bytes_in / (double)c->elems, c->converted,
-               convert_count(q->convert));
+               8.0 * (double)c->bytes_in / (double)c->elems, c->converted, c->tensors);
     buf_printf(out, "%.1f s, %s of float32 a second\n", q->seconds,
                size_text((uint64_t)per_s, rate));
-    if (q->calibration.importance)
-        buf_printf(out, "calibrated with %u tokens: %zu matrices\n",
-                   q->calibration.windows * q->calibration.window_tokens, q->weighed);
+    if (c->calibration_tokens)
+        buf_printf(out, "calibrated with %u tokens: %zu matrices\n", c->calibration_tokens,
+                   c->weighed);
     if (q->has_report) comparison_put_table(&q->report, out);
 }
 
 static enum status print_summary(const struct quantize *q, struct err *err) {
-    struct counts c = count_tensors(q);
+    struct quantize_counts c = count_tensors(q);
     struct buf out;
     buf_init(&out, 1 << 16);
-    if (args_on(q->args, "json"))
+    if (args_on(q->run.args, "json"))
         put_json(q, &c, &out);
     else
         put_text(q, &c, &out);
@@ -284,23 +209,19 @@ static enum status print_summary(const struct quantize *q, struct err *err) {
 
 static enum exit_code run(const struct args *args, struct err *err) {
     struct env_settings env;
-    struct quantize q = {.args = args, .file = {.fd = -1}};
+    struct quantize q = {.run.args = args};
     enum exit_code code = read_args(&q, err);
     if (code != EXIT_FINE) return code;
     signal(SIGXFSZ, SIG_IGN); /* a file over the system's size limit is an error of the write */
     env_read(&env);
-    progress_bar_init(&q.bar, &env, PROGRESS_BAR_LINES);
+    progress_bar_init(&q.run.bar, &env, PROGRESS_BAR_LINES);
     enum status st = open_both(&q, err);
-    if (st == ST_OK) note_fallbacks(&q);
-    if (st == ST_OK) st = calibrate(&q, err);
     if (st == ST_OK) st = write_model(&q, err);
     if (st == ST_OK) st = compare_both(&q, err);
     code = st == ST_OK ? publish(&q, err) : exit_of(st);
     if (code == EXIT_FINE) code = exit_of(print_summary(&q, err));
-    file_out_close(&q.file);
-    convert_destroy(q.convert);
-    importance_destroy(q.calibration.importance);
-    model_file_close(q.f);
+    q.output->close(q.self);
+    model_file_close(q.run.f);
     return code;
 }
 
