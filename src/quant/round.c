@@ -35,6 +35,15 @@ struct grid grid_of(const struct int_format *format, float least, float most) {
     return g;
 }
 
+struct grid grid_of_numbers(const struct int_format *format, const float *w, uint32_t count) {
+    float least = 0.0f, most = 0.0f;
+    for (uint32_t i = 0; i < count; i++) {
+        least = w[i] < least ? w[i] : least;
+        most = w[i] > most ? w[i] : most;
+    }
+    return grid_of(format, least, most);
+}
+
 static void round_group(const float *w, uint32_t count, const struct grid *g, uint8_t *codes) {
     for (uint32_t i = 0; i < count; i++) codes[i] = (uint8_t)grid_code(g, w[i]);
 }
@@ -44,12 +53,7 @@ void round_row(const float *w, struct int_matrix *out, uint32_t row) {
     for (uint32_t g = 0; g < out->groups; g++) {
         uint32_t first = g * width;
         uint32_t count = out->cols - first < width ? out->cols - first : width;
-        float least = 0.0f, most = 0.0f;
-        for (uint32_t i = first; i < first + count; i++) {
-            least = w[i] < least ? w[i] : least;
-            most = w[i] > most ? w[i] : most;
-        }
-        struct grid grid = grid_of(&out->format, least, most);
+        struct grid grid = grid_of_numbers(&out->format, w + first, count);
         out->scales[(size_t)row * out->groups + g] = grid.scale;
         out->zeros[(size_t)row * out->groups + g] = (uint8_t)grid.zero;
         round_group(w + first, count, &grid, out->codes + (size_t)row * out->cols + first);

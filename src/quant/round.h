@@ -31,11 +31,11 @@ struct gptq_options {
     uint32_t threads; /* 0: the default of base/pool.h */
 };
 
-/* `w` is overwritten. The format's has_order asks for act order: columns are taken by falling
- * diagonal. ST_BAD: the moments cannot be inverted even with a hundred times the damping; `err`
- * says so. Memory: 12 bytes * cols^2. */
-enum status round_gptq(float *w, const struct moments *moments, const struct gptq_options *options,
-                       struct int_matrix *out, struct err *err);
+/* The format's has_order asks for act order: columns are taken by falling diagonal. ST_BAD: the
+ * moments cannot be inverted even with a hundred times the damping; `err` says so. Memory: 4 bytes
+ * * cols^2, and 1 KiB * cols for each thread. */
+enum status round_gptq(const float *w, const struct moments *moments,
+                       const struct gptq_options *options, struct int_matrix *out, struct err *err);
 
 /* Matrices that read the same input. */
 struct same_input {
@@ -47,11 +47,13 @@ struct same_input {
 
 /* The scales with the least error after rounding: for each input abs_mean^a, with a from 0 to 1 in
  * 20 steps, normalised so that the largest times the least is 1. All of them are positive and
- * finite. ST_NOMEM. */
+ * finite. Of each matrix AWQ_ROWS_MAX rows at most are tried, evenly spread. ST_NOMEM. */
+enum { AWQ_ROWS_MAX = 512, AWQ_STEPS = 20 };
 enum status awq_scales(const struct same_input *in, const struct int_format *format, float *scales,
                        struct err *err);
 
-/* abs_max(x)^alpha / abs_max(w)^(1 - alpha), for activations that are rounded to 8 bits as well. */
+/* abs_max(x)^alpha / abs_max(w)^(1 - alpha), for activations that are rounded to 8 bits as well;
+ * alpha from 0 to 1. All of them are positive and finite. */
 void smooth_scales(const struct same_input *in, double alpha, float *scales);
 
 #endif

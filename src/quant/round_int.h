@@ -16,6 +16,7 @@ struct grid {
 
 /* The grid that spans the numbers from `least` to `most`, and 0. */
 struct grid grid_of(const struct int_format *format, float least, float most);
+struct grid grid_of_numbers(const struct int_format *format, const float *w, uint32_t count);
 
 /* Ties to even. The code of anything is in range. */
 static inline float grid_code(const struct grid *g, float x) {
