@@ -30,6 +30,7 @@ static void put_result(const struct choice_result *c, const char *id, uint32_t i
     put_time("ttft_ms", has_ttft, ttft_ms, out);
     put_time("tpot_ms", has_tpot, tpot_ms, out);
     buf_printf(out, ",\"preempted\":%u,\"cached_tokens\":%u", c->preempt_count, c->cached_tokens);
+    buf_printf(out, ",\"drafted\":%u,\"accepted\":%u", c->drafted, c->accepted);
     if (c->refusal) {
         buf_put_text(out, ",\"error\":");
         buf_put_json_string(out, str_of(c->refusal));
@@ -56,4 +57,7 @@ void replay_put_table(const struct replay_summary *s, struct buf *out) {
     buf_printf(out, "%llu steps, %.1f us of scheduling each, %llu preemptions, %.1f %% KV waste\n",
                (unsigned long long)s->steps, s->sched_us_per_step,
                (unsigned long long)s->preemptions, 100 * s->kv_waste);
+    if (s->drafted > 0)
+        buf_printf(out, "%llu drafts verified, %llu accepted\n", (unsigned long long)s->drafted,
+                   (unsigned long long)s->accepted);
 }

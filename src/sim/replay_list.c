@@ -1,6 +1,7 @@
 /* sim/replay_list.c - results and summary; see sim/replay_list.h for the contract. */
 #include "sim/replay_list.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,6 +73,8 @@ enum status replay_take(struct replay *r, uint32_t request, const struct choice 
     r->done_count++;
     out->cached_tokens = c->cached_tokens;
     out->preempt_count = c->preempt_count;
+    out->drafted = atomic_load_explicit(&c->drafted, memory_order_relaxed);
+    out->accepted = c->accepted;
     if (ready > c->prompt_tokens) out->first_token_us = c->first_token_us - arrived_us;
     out->finished_us = c->finished_us - arrived_us;
     if (c->finished_us - began_us > r->end_us) r->end_us = c->finished_us - began_us;
@@ -161,6 +164,8 @@ struct replay_summary replay_summarize(const struct replay *r, const struct engi
         s.ends[r->results[i].finish]++;
         s.output_tokens += r->results[i].answer_tokens;
         s.cached_tokens += r->results[i].cached_tokens;
+        s.drafted += r->results[i].drafted;
+        s.accepted += r->results[i].accepted;
     }
     if (r->end_us > 0) s.output_tokens_per_s = (double)s.output_tokens / s.elapsed_s;
     const struct sched_stats *sched = &stats->sched;
@@ -192,6 +197,8 @@ void replay_put_summary(const struct replay_summary *s, struct buf *out) {
     buf_printf(out, ",\"prompt_tokens\":%llu,\"output_tokens\":%llu,\"cached_tokens\":%llu",
                (unsigned long long)s->prompt_tokens, (unsigned long long)s->output_tokens,
                (unsigned long long)s->cached_tokens);
+    buf_printf(out, ",\"drafted\":%llu,\"accepted\":%llu", (unsigned long long)s->drafted,
+               (unsigned long long)s->accepted);
     buf_printf(out, ",\"batch_choices\":%u,\"batch_output_tokens\":%llu", s->batch_choices,
                (unsigned long long)s->batch_output_tokens);
     buf_put_text(out, ",\"finish_reasons\":{");

@@ -31,6 +31,7 @@ struct choice_result {
     float *logprobs;
     uint32_t answer_tokens;
     uint32_t cached_tokens, preempt_count;
+    uint32_t drafted, accepted;          /* drafts that were compared with samples; equal ones */
     int64_t first_token_us, finished_us; /* from the arrival of the request; 0: no token came */
     char *refusal;                       /* why, or NULL */
 };
@@ -45,7 +46,8 @@ struct replay_summary {
     uint32_t requests, choices;
     uint32_t ends[FINISH_ERROR + 1]; /* choices by finish reason */
     uint64_t prompt_tokens, output_tokens, cached_tokens;
-    uint32_t batch_choices; /* of choices; the spreads are of the others */
+    uint64_t drafted, accepted; /* drafts that were compared with samples; equal ones */
+    uint32_t batch_choices;     /* of choices; the spreads are of the others */
     uint64_t batch_output_tokens;
     double elapsed_s, output_tokens_per_s;
     struct spread ttft_ms, tpot_ms;

@@ -86,6 +86,8 @@ def test_an_answer_has_the_promised_fields(tmp_path, model):
             "tpot_ms",
             "preempted",
             "cached_tokens",
+            "drafted",
+            "accepted",
         ]
         assert item["finish_reason"] in ("stop", "length")
         assert len(item["tokens"]) == len(item["logprobs"]) > 0
@@ -106,6 +108,8 @@ def test_the_summary_has_the_promised_fields(tmp_path, model):
         "kv_waste",
         "steps",
         "sched_us_per_step",
+        "drafted",
+        "accepted",
     ):
         assert key in got
     assert set(got["ttft_ms"]) == set(got["tpot_ms"]) == {"p50", "p99"}

@@ -52,6 +52,23 @@ def test_the_hash_of_logits_is_the_same(model):
             generate(model, *flags, "--speculate", "ngram")["logits_sha256"])
 
 
+def test_replay_counts_drafts(model, tmp_path):
+    lines = [{"id": f"r{i}", "prompt": REPEATS, "max_tokens": 60, "temperature": 0,
+              "ignore_eos": True} for i in range(2)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    flags = ("--requests", tmp_path / "in.jsonl", "--ctx", "256")
+    counts = {}
+    for name in ("off", "ngram"):
+        answers = tmp_path / f"{name}.jsonl"
+        got = answer("replay", "-m", model, *flags, "--out", answers, "--speculate", name)
+        each = [json.loads(line) for line in answers.read_text().splitlines()]
+        for key in ("drafted", "accepted"):
+            assert got[key] == sum(item[key] for item in each)
+        counts[name] = got["drafted"], got["accepted"]
+    assert counts["off"] == (0, 0)
+    assert 0 < counts["ngram"][1] <= counts["ngram"][0]
+
+
 @pytest.mark.parametrize("command", ["generate", "serve", "replay"])
 def test_wrong_names_are_refused(model, command, tmp_path):
     more = {"generate": ("-p", "x"), "serve": ("--port", "0"),
