@@ -171,6 +171,9 @@ struct device {
      * close. If `prepared` is set afterwards, the file's bytes are no longer read. Preparing one
      * twice is fine. */
     enum status (*prepare)(void *self, struct weight *w, struct err *err);
+    /* Prepare a weight again because its numbers have changed; its type and shape have not. Not
+     * while a step runs. NULL: the device cannot. */
+    void (*update)(void *self, struct weight *w);
     const struct device_images *images; /* NULL: it keeps none */
 
     /* KV blocks: what their number of tokens must be a multiple of, and how many bytes one has; 0
