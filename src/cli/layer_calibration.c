@@ -159,7 +159,7 @@ static enum status start(struct layer_calibration *c, const struct layer_calibra
     say_needs(c);
     TRY(open_device(c, source, err));
     TRY(make_states(c, err));
-    TRY(layer_weights_load(&c->weights, c->model, 0, err));
+    layer_weights_init(&c->weights, c->model);
     const struct layer_parts_options options = parts_options(c);
     const struct layer_tokens tokens = {c->text.ids.ids, layer_calibration_tokens(c)};
     return layer_parts_embed(&options, &tokens, c->x, err);
@@ -329,7 +329,7 @@ enum status layer_calibration_begin_layer(struct layer_calibration *c,
     CHECK(!c->parts);
     CHECK(c->next_layer < c->model->hp.layers);
     const struct layer_parts_options options = parts_options(c);
-    TRY(layer_weights_load(&c->weights, c->model, c->next_layer, err));
+    TRY(layer_weights_load(&c->weights, c->next_layer, err));
     TRY(layer_parts_open(&options, &c->parts, err));
     show_inputs(c);
     c->next_input = c->next_part = 0;

@@ -30,8 +30,7 @@ struct layer_parts {
     value_id x;
 };
 
-static enum status say_uncut(const struct layer_parts *p, const char *why, struct err *err) {
-    (void)p;
+static enum status say_uncut(const char *why, struct err *err) {
     return err_set(err, ST_BAD, "layers of this architecture cannot be calibrated one by one: %s",
                    why);
 }
@@ -107,7 +106,7 @@ static enum status add_input(struct layer_parts *p, const struct tape *t, uint32
     bool is_new = p->input_count == 0 || m->src.value != p->values[p->input_count - 1];
     if (is_new) {
         if (p->input_count == LAYER_INPUTS_MAX)
-            return say_uncut(p, "products of a layer have more than 4 inputs", err);
+            return say_uncut("products of a layer have more than 4 inputs", err);
         in = &p->inputs[p->input_count];
         in->cols = m->src.cols;
         find_maker(t, m->src, i, in);
@@ -115,7 +114,7 @@ static enum status add_input(struct layer_parts *p, const struct tape *t, uint32
         p->cuts[++p->input_count] = i;
     }
     if (in->weight_count + m->part_count > INPUT_MATRICES_MAX)
-        return say_uncut(p, "more than 3 matrices read one input", err);
+        return say_uncut("more than 3 matrices read one input", err);
     for (uint32_t k = 0; k < m->part_count; k++)
         in->weights[in->weight_count++] = m->parts[k].weight;
     return ST_OK;
@@ -125,7 +124,7 @@ static enum status find_inputs(struct layer_parts *p, const struct tape *t, stru
     uint32_t count = tape_op_count(t);
     p->cuts[0] = 1; /* behind the op `input` */
     for (uint32_t i = 1; i < count; i++) {
-        if (tape_op(t, i)->kind == OP_EXPERT_MATMUL) return say_uncut(p, "it has experts", err);
+        if (tape_op(t, i)->kind == OP_EXPERT_MATMUL) return say_uncut("it has experts", err);
         if (tape_op(t, i)->kind == OP_MATMUL) TRY(add_input(p, t, i, err));
     }
     p->cuts[p->input_count + 1] = count;

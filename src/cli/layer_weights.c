@@ -43,16 +43,16 @@ static enum status undo_order(const struct tensor_info *t, float *w, uint32_t ro
     return ST_OK;
 }
 
-static enum status load_matrix(struct layer_weights *w, const struct model *source, enum mat kind,
-                               const struct weight *from, struct err *err) {
+static enum status load_matrix(struct layer_weights *w, enum mat kind, const struct weight *from,
+                               struct err *err) {
     struct weight *to = &w->layer.mat[kind];
     size_t elems = (size_t)from->rows * from->cols;
     void *prepared = to->prepared;
     CHECK(from->experts == 1);
     if (!make_room(&w->mat_room[kind], elems)) return say_no_memory(from->name, err);
-    const struct tensor_info *t = find_tensor(source, from->name);
+    const struct tensor_info *t = find_tensor(w->source, from->name);
     tensor_read_f32(t, 0, elems, w->mat_room[kind]);
-    tensor_release(source->file, t);
+    tensor_release(w->source->file, t);
     if (t->order) TRY(undo_order(t, w->mat_room[kind], from->rows, from->cols, err));
     *to = (struct weight){.name = from->name,
                           .type = DTYPE_F32,
@@ -70,11 +70,11 @@ static enum status load_matrix(struct layer_weights *w, const struct model *sour
     return ST_OK;
 }
 
-static enum status load_vector(struct layer_weights *w, const struct model *source, enum vec kind,
-                               const struct weight *from, struct err *err) {
+static enum status load_vector(struct layer_weights *w, enum vec kind, const struct weight *from,
+                               struct err *err) {
     if (!make_room(&w->vec_room[kind], from->cols) || !make_room(&w->sums[kind], from->cols))
         return say_no_memory(from->name, err);
-    tensor_read_f32(find_tensor(source, from->name), 0, from->cols, w->vec_room[kind]);
+    tensor_read_f32(find_tensor(w->source, from->name), 0, from->cols, w->vec_room[kind]);
     w->vecs[kind] = weight_vector(from->name, w->sums[kind], from->cols);
     w->layer.vec[kind] = &w->vecs[kind];
     w->shown.vectors[w->shown.vector_count++] = (struct layer_vector){
@@ -82,25 +82,28 @@ static enum status load_vector(struct layer_weights *w, const struct model *sour
     return ST_OK;
 }
 
-enum status layer_weights_load(struct layer_weights *w, const struct model *source, uint32_t layer,
-                               struct err *err) {
-    const struct layer *from = &source->layers[layer];
-    w->model = *source;
+void layer_weights_init(struct layer_weights *w, const struct model *source) {
+    *w = (struct layer_weights){.source = source, .model = *source};
     w->model.layers = &w->layer;
     w->model.kv_group_count = w->model.kv_group_layers[0] = 1;
-    w->model.token_embd.use = WEIGHT_TABLE;
+    w->model.token_embd.use = WEIGHT_TABLE; /* its rows are looked up in the file */
+    w->model.token_embd.prepared = NULL;
+}
+
+enum status layer_weights_load(struct layer_weights *w, uint32_t layer, struct err *err) {
+    const struct layer *from = &w->source->layers[layer];
     w->layer.slides = from->slides;
     w->shown = (struct calibrated_layer){.index = layer};
     for (int i = 0; i < MAT_COUNT; i++) {
         w->layer.mat[i].data = NULL;
-        if (from->mat[i].data) TRY(load_matrix(w, source, (enum mat)i, &from->mat[i], err));
+        if (from->mat[i].data) TRY(load_matrix(w, (enum mat)i, &from->mat[i], err));
     }
     for (int i = 0; i < VEC_COUNT; i++) {
         w->layer.vec[i] = NULL;
-        if (from->vec[i]) TRY(load_vector(w, source, (enum vec)i, from->vec[i], err));
+        if (from->vec[i]) TRY(load_vector(w, (enum vec)i, from->vec[i], err));
     }
     layer_weights_update_vectors(w);
-    return model_file_check(source->file, false, err);
+    return model_file_check(w->source->file, false, err);
 }
 
 void layer_weights_deinit(struct layer_weights *w) {

@@ -3,7 +3,7 @@
  * `model` is a model of this layer alone: its tape reads the numbers here. Layers are loaded one
  * after the other into the same memory.
  *
- * Lifetime: zeroed, load as often as needed, deinit; the source outlives it. Thread: its owner.
+ * Lifetime: init, load as often as needed, deinit; the source outlives it. Thread: its owner.
  * Memory: 4 bytes for each number of a layer. The device has as much again for what it prepares.
  */
 #ifndef CLI_LAYER_WEIGHTS_H
@@ -15,6 +15,7 @@
 #include "model/model.h"
 
 struct layer_weights {
+    const struct model *source;
     struct model model; /* layers[0] is `layer` */
     struct layer layer;
     struct weight vecs[VEC_COUNT];
@@ -23,10 +24,12 @@ struct layer_weights {
     struct calibrated_layer shown;
 };
 
+/* No layer yet. `w` must not move. */
+void layer_weights_init(struct layer_weights *w, const struct model *source);
+void layer_weights_deinit(struct layer_weights *w); /* a zeroed one is fine */
+
 /* ST_IO: the model's file was cut while it was read. */
-enum status layer_weights_load(struct layer_weights *w, const struct model *source, uint32_t layer,
-                               struct err *err);
-void layer_weights_deinit(struct layer_weights *w);
+enum status layer_weights_load(struct layer_weights *w, uint32_t layer, struct err *err);
 
 /* The numbers of the vectors have changed, or those of `mat`: bring them to where ops read them. */
 void layer_weights_update_vectors(struct layer_weights *w);
