@@ -15,9 +15,9 @@
  * KV_F8: e4m3 as in tensor/fp8.h, without a scale. A number comes back at most 1/16 of its size
  * away, or 2^-10 if that is more, unless it is beyond 448, the largest.
  *
- * KV_I4 keeps four bits a number. A head's key and its value are first turned, so that no single
- * dimension is much larger than the others. With n the largest power of two that divides head_dim,
- * every run of n numbers becomes
+ * KV_I4 keeps four bits a number. A head's key and its value are first turned (a Hadamard
+ * transform), so that no single dimension is much larger than the others. With n the largest power
+ * of two that divides head_dim, every run of n numbers becomes
  *     y = H x / sqrt(n),  H[i][j] = -1 where i & j has an odd number of bits, else 1
  * which is its own inverse and keeps products of two vectors. Then, for each key and value alone:
  *     min = the largest f16 not above min y[d]; scale = the least f16 not below

@@ -1,4 +1,5 @@
-/* kernels/cpu/kv_turn_body.h - turning a head for KV_I4 (graph/kv_space.h), for all vectors.
+/* kernels/cpu/kv_turn_body.h - the Hadamard transform of a head for KV_I4 (graph/kv_space.h), for
+ * all vectors.
  *
  * The file that includes it includes <math.h> and its vec_X.h before, and defines vec_turn(v, h):
  * in lane i, for pairs (i, i + h), the sum where bit h of i is 0, else the difference. h is a
