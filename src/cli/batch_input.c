@@ -36,7 +36,10 @@ enum status batch_input_read(const struct batch_input *in, uint32_t number,
                                   .body = json_get(doc, "body")};
     if (out->custom_id.len > 0 && out->url && json_kind(out->body) == JS_MAP) return ST_OK;
     json_destroy(doc);
-    return err_set(err, ST_BAD, "line %u is not what it was when it was checked", number + 1);
+    return err_set(err, ST_BAD,
+                   "line %u has changed since it was checked; leave the input as it is until the "
+                   "run has ended",
+                   number + 1);
 }
 
 /* ---- all lines ---- */

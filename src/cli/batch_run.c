@@ -115,8 +115,8 @@ static enum status next_line(void *ctx, struct offline_line *line, struct err *e
     line->number = in->sequence[r->next++];
     if (batch_input_read(in, (uint32_t)line->number, &q, err) != ST_OK)
         return err_set(err, ST_IO,
-                       "the input was changed while its lines were run; put it back, or "
-                       "give --restart");
+                       "the input was changed during the run; put it back to continue, or "
+                       "give --restart to begin again");
     enum status st = fill_line(r, &q, line, err);
     json_destroy(q.doc);
     return st;

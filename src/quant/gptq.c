@@ -117,9 +117,9 @@ static enum status make_factor(struct gptq *g, double damp, struct err *err) {
     mem_free(turned);
     if (!ok)
         return err_set(err, ST_BAD,
-                       "the second moments of %u inputs over %llu tokens cannot be inverted, even "
-                       "with %g of their mean added to the diagonal; expected finite numbers and "
-                       "more damping or a longer text",
+                       "the second moments of %u inputs over %llu tokens cannot be factored, even "
+                       "with %g of the mean of their diagonal added to it; give a longer text or "
+                       "more damping",
                        g->cols, (unsigned long long)g->moments->rows, share / 10);
     turn_factor(g);
     return ST_OK;
