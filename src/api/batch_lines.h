@@ -66,7 +66,7 @@ bool line_splitter_next(struct line_splitter *s, struct str *line);
 struct batch_check {
     struct str endpoint; /* borrowed; empty: as batch_check_init says */
     uint32_t line_count; /* lines that were read, blank ones included: the number in errors */
-    uint32_t good_count; /* lines that were right */
+    uint32_t good_count; /* lines without an error */
     uint32_t error_count;
     bool is_over;                  /* too many lines: nothing more is read */
     char model[BATCH_MODEL_BYTES]; /* that all lines name; "": they name none */
@@ -80,8 +80,9 @@ struct batch_check {
  * any number of lines. ST_NOMEM; it is to be deinitialised in any case. */
 enum status batch_check_init(struct batch_check *c, struct str endpoint);
 void batch_check_deinit(struct batch_check *c);
-/* ST_OK: `out` has the line (with its number among the good ones); its strings are valid until the
- * next call. ST_MISSING: a blank line, which is left out. ST_BAD: an error was added. ST_NOMEM. */
+/* ST_OK: `out` has the line (its number counts lines without an error, from 0); its strings are
+ * valid until the next call. ST_MISSING: a blank line, which is left out. ST_BAD: an error was
+ * added. ST_NOMEM. */
 enum status batch_check_line(struct batch_check *c, struct str text, bool is_too_long,
                              struct batch_line *out);
 /* The file has ended: an empty one is an error. ST_BAD: there are errors, and `errors` has the

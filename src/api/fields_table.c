@@ -268,17 +268,20 @@ const struct api_field api_fields[] = {
 
     /* --- speculation: docs/speculation.md --- */
     ROW("speculation", EP_TEXT, MAP,
-        "How tokens of the answer are guessed in advance; changes its speed and nothing else."),
+        "Drafts: tokens of the answer that are guessed in advance. They change its speed and "
+        "nothing else."),
     ROW("speculation.drafter", EP_TEXT, TEXT,
-        "What guesses them: the text so far (ngram, suffix), `prediction` (predicted), the "
-        "server's draft model (model), or nothing (off). Default: as the server was started with "
-        "--speculate; predicted if `prediction` is given.",
+        "What drafts are guessed from: the text so far (ngram, suffix) or `prediction` "
+        "(predicted); model: the server's draft model guesses them; off: there are none. Default: "
+        "as the server was started with --speculate; predicted if `prediction` is given.",
         STORE(DRAFTER, speculation), WORDS("ngram suffix predicted model off")),
     ROW("speculation.max", EP_TEXT, INT,
-        "The most guesses for one step; 0: none. The server's knob `draft_max` limits it, too.",
+        "The most drafts of one sequence in a step; 0: none. The server's knob `draft_max` limits "
+        "them, too.",
         STORE(U32, speculation.max), GIVEN(speculation.has_max), RANGE(0, DRAFT_MAX)),
     ROW("prediction", EP_TEXT, MAP,
-        "What the client expects of the answer, which is faster where it is right."),
+        "The text that the client expects as the answer. The answer comes faster where the text is "
+        "right."),
     ROW("prediction.type", EP_TEXT, TEXT, "The type of the prediction.", REQUIRED,
         WORDS("content")),
     ROW("prediction.content", EP_TEXT, TEXT | LIST,

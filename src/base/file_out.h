@@ -45,7 +45,7 @@ void file_out_readable(const struct file_out *out, char path[FILE_OUT_PATH_BYTES
 /* Write everything to the disk, then give the file its name. ST_CREATE: NAME exists by now. */
 enum status file_out_publish(struct file_out *out, struct err *err);
 
-/* What was not published is gone. A closed one is fine. */
+/* A file that was not published is removed. May be called again. */
 void file_out_close(struct file_out *out);
 
 #endif

@@ -36,7 +36,10 @@ enum status batch_input_read(const struct batch_input *in, uint32_t number,
                                   .body = json_get(doc, "body")};
     if (out->custom_id.len > 0 && out->url && json_kind(out->body) == JS_MAP) return ST_OK;
     json_destroy(doc);
-    return err_set(err, ST_BAD, "line %u is not what it was when it was checked", number + 1);
+    return err_set(err, ST_BAD,
+                   "line %u has changed since it was checked; leave the input as it is until the "
+                   "run has ended",
+                   number + 1);
 }
 
 /* ---- all lines ---- */
@@ -137,16 +140,16 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static enum status make_sequence(struct batch_input *in, struct err *err) {
+static enum status make_run_order(struct batch_input *in, struct err *err) {
     uint64_t *places = mem_alloc_array(in->count, sizeof(places[0]));
-    in->sequence = mem_alloc_array(in->count, sizeof(in->sequence[0]));
-    if (!places || !in->sequence) {
+    in->run_order = mem_alloc_array(in->count, sizeof(in->run_order[0]));
+    if (!places || !in->run_order) {
         mem_free(places);
         return err_set(err, ST_NOMEM, "out of memory for the lines");
     }
     for (uint32_t i = 0; i < in->count; i++) places[i] = (uint64_t)in->items[i].order << 32 | i;
     qsort(places, in->count, sizeof(places[0]), compare);
-    for (uint32_t i = 0; i < in->count; i++) in->sequence[i] = (uint32_t)places[i];
+    for (uint32_t i = 0; i < in->count; i++) in->run_order[i] = (uint32_t)places[i];
     mem_free(places);
     return ST_OK;
 }
@@ -159,7 +162,7 @@ enum status batch_input_open(struct batch_input *in, const char *path, batch_not
     enum status st = open_text(in, path, err);
     if (st == ST_OK) st = hash_text(in, err);
     if (st == ST_OK) st = check_all(in, name, note, ctx, err);
-    if (st == ST_OK) st = make_sequence(in, err);
+    if (st == ST_OK) st = make_run_order(in, err);
     if (st != ST_OK) batch_input_close(in);
     return st;
 }
@@ -168,6 +171,6 @@ void batch_input_close(struct batch_input *in) {
     file_map_close(&in->map);
     buf_deinit(&in->held);
     mem_free(in->items);
-    mem_free(in->sequence);
+    mem_free(in->run_order);
     *in = (struct batch_input){0};
 }

@@ -3,7 +3,7 @@
  *     {"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{..}}
  *
  * All lines are checked when it is opened (api/batch_lines.h has the rules). Then a line is known
- * by its number, from 0, blank lines not counted; `sequence` has the numbers in the order in which
+ * by its number, from 0, blank lines not counted; `run_order` has the numbers in the order in which
  * the lines should run: those that begin with the same prompt one after the other, so that the KV
  * cache has their common prefix.
  *
@@ -34,7 +34,7 @@ struct batch_input {
         uint32_t bytes;
         uint32_t order; /* of api/batch_lines.h */
     } * items;
-    uint32_t *sequence;
+    uint32_t *run_order; /* [count] */
     uint32_t count, capacity;
 };
 

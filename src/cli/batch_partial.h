@@ -1,7 +1,7 @@
 /* cli/batch_partial.h - the results of `jitney batch` until all lines are done: OUT.partial.
  *
  * A result is appended when its line is done, as one write. After a crash, a power loss or a full
- * disk the file is a good beginning and perhaps a damaged end; opening it again cuts the end off.
+ * disk its last lines may be damaged; opening it again cuts them off.
  * OUT is made of it once every line has a result.
  *
  *     {"jitney_batch":1,"input_bytes":..,"input_sha256":..,"lines":..,"model":..,"seed":..,
@@ -12,7 +12,7 @@
  * The first line (here on two) says what the results belong to. CHECK is a hash of the rest of its
  * line, 16 hexadecimal digits; the object is the line of OUT. A line of the input has one result,
  * except that one with a status of 500 or more (the fault is not the line's) does not count when
- * the file is opened again: the line is run again, and its last result is the one.
+ * the file is opened again: the line is run again, and its last result counts.
  *
  * Lifetime: open, begin, put, finish, close. Thread: its owner. Memory: 16 bytes for each line.
  */

@@ -27,7 +27,7 @@ struct run {
     struct progress_bar bar;
     struct buf output; /* a line of OUT */
     char model[MODEL_BYTES];
-    uint32_t next; /* in the input's sequence */
+    uint32_t next; /* index in run_order */
     uint32_t resumed_lines;
     uint64_t resumed_tokens;
     int64_t began_us, ended_us, synced_us; /* began_us 0: the model is not loaded */
@@ -108,15 +108,15 @@ static enum status fill_line(const struct run *r, const struct batch_request *q,
 static enum status next_line(void *ctx, struct offline_line *line, struct err *err) {
     struct run *r = ctx;
     const struct batch_input *in = r->options->input;
-    while (r->next < in->count && batch_partial_has(r->options->partial, in->sequence[r->next]))
+    while (r->next < in->count && batch_partial_has(r->options->partial, in->run_order[r->next]))
         r->next++;
     if (r->next == in->count) return ST_MISSING;
     struct batch_request q;
-    line->number = in->sequence[r->next++];
+    line->number = in->run_order[r->next++];
     if (batch_input_read(in, (uint32_t)line->number, &q, err) != ST_OK)
         return err_set(err, ST_IO,
-                       "the input was changed while its lines were run; put it back, or "
-                       "give --restart");
+                       "the input was changed during the run; put it back to continue, or "
+                       "give --restart to begin again");
     enum status st = fill_line(r, &q, line, err);
     json_destroy(q.doc);
     return st;

@@ -1,4 +1,5 @@
 /* cli/cmd_batch.c - `jitney batch`: a file of requests without a server. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -139,17 +140,17 @@ static enum status write_line(void *ctx, struct str line, struct err *err) {
 
 static enum status write_device(void *ctx, struct str line, struct err *err) {
     if (fwrite(line.ptr, 1, line.len, ctx) == line.len) return ST_OK;
-    return err_set(err, ST_IO, "the output cannot be written");
+    return err_set(err, ST_IO, "-o: cannot write: %s", strerror(errno));
 }
 
 static enum status write_results(const struct job *j, struct err *err) {
     if (!is_stream(j)) return batch_partial_finish(j->partial, j->out_path, err);
     if (strcmp(j->out_path, "-") == 0) return batch_partial_copy(j->partial, write_line, NULL, err);
     FILE *file = fopen(j->out_path, "w");
-    if (!file) return err_set(err, ST_CREATE, "%s: cannot be opened", j->out_path);
+    if (!file) return err_set(err, ST_CREATE, "%s: cannot open: %s", j->out_path, strerror(errno));
     enum status st = batch_partial_copy(j->partial, write_device, file, err);
     if (fclose(file) != 0 && st == ST_OK)
-        st = err_set(err, ST_IO, "%s: cannot be written", j->out_path);
+        st = err_set(err, ST_IO, "%s: cannot write: %s", j->out_path, strerror(errno));
     return st;
 }
 
@@ -261,7 +262,8 @@ const struct command cmd_batch = {
         "loss or a full disk the same command continues: lines that have a result are not run "
         "again, and the answers are the same as without the interruption (docs/offline.md).\n\n"
         "Exit code: 0 if all lines succeeded, 1 if some failed, 65 if lines of IN are invalid or "
-        "OUT.partial belongs to other work, 74 if OUT cannot be written, 130 after Ctrl-C; "
+        "OUT.partial belongs to other work, 73 or 74 if OUT cannot be created or written, 130 "
+        "after Ctrl-C; "
         "docs/offline.md has all of them.",
     .groups = {flags, flags_settings_engine},
     .takes_model = true,

@@ -52,13 +52,16 @@ static enum exit_code run(const struct args *args, struct err *err) {
 extern const struct command cmd_compare;
 const struct command cmd_compare = {
     .name = "compare",
-    .summary = "Measure what a model has lost beside another",
+    .summary = "Measure how far the predictions of two models are apart",
     .operands = "B -f FILE",
     .about =
-        "Lets both models, the first (A) and B, predict a text, and prints how far their "
-        "predictions are apart: the Kullback-Leibler divergence of B from A in nats (mean, and the "
+        "Lets two models, A (-m, or the first argument) and B, predict a text, and prints how far "
+        "their predictions are apart: the Kullback-Leibler divergence of B from A in nats (mean, "
+        "and the "
         "value that 99 % of the positions do not exceed), how often the most likely token is the "
-        "same, both perplexities, sizes and speeds. A is the model before, B the one after. Both "
+        "same, both perplexities, sizes and speeds. B is the model that may have lost something, "
+        "for "
+        "example by quantising A. Both "
         "must have the same vocabulary, and both are in memory at once.",
     .groups = {flags, flags_compare, flags_chunk, flags_engine},
     .takes_model = true,

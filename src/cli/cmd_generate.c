@@ -73,7 +73,7 @@ static const struct flag flags[] = {
      .fallback = "off",
      .help = "Speculate: guess the next tokens, and compute several of them in one step. The "
              "answer stays the same. ngram, suffix, model:PATH or off (docs/speculation.md). With "
-             "--hash-logits no tokens are guessed."},
+             "--hash-logits there are no drafts."},
     {.name = "ignore-eos",
      .kind = FLAG_BOOL,
      .help = "Continue after the model's end-of-text tokens."},
@@ -359,7 +359,8 @@ const struct command cmd_generate = {
         "is "
         "a user's message and the output is the answer to it.\n\n"
         "--json prints one object with text, tokens, logprobs (natural logarithms, of the chosen "
-        "tokens, before temperature and penalties), finish_reason, usage, timings and seed.",
+        "tokens, before temperature and penalties), finish_reason, usage, timings, seed and, with "
+        "--speculate, drafts (how many were drafted and accepted).",
     .groups = {flags, flags_sampling, flags_context, flags_chunk, flags_engine},
     .takes_model = true,
     .run = run,

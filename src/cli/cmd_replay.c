@@ -45,8 +45,8 @@ static const struct flag flags[] = {
      .kind = FLAG_TEXT,
      .value = "NAME",
      .fallback = "off",
-     .help = "Draft tokens, which the model verifies several at a time: ngram, suffix, model:PATH "
-             "or off. Answers stay the same (docs/speculation.md)."},
+     .help = "Speculate: guess the next tokens, and compute several of them in one step. Answers "
+             "stay the same. ngram, suffix, model:PATH or off (docs/speculation.md)."},
     {.name = "device",
      .kind = FLAG_TEXT,
      .value = "auto|cpu|cuda:N",

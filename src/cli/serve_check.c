@@ -19,6 +19,7 @@
 #include "access/keys.h"
 #include "report/notify.h"
 #include "access/access.h"
+#include "server/memory_plan.h"
 #include "spec/speculate_option.h"
 #include "text/tokenizer.h"
 
@@ -51,6 +52,16 @@ static enum exit_code check_scheduling(const struct settings *s, struct err *err
     if (str_is(runner, "local") || str_starts(runner, STR("sim:"))) return EXIT_FINE;
     usage_set(err, "--runner is \"%.100s\"; it must be local or sim:STEP_US", s->runner);
     return code_of_origin(s, "runner");
+}
+
+/* The limits that must fit into --memory-max. */
+static enum exit_code check_memory(const struct settings *s, struct err *err) {
+    static const char *const flags[] = {"memory-max", "body-max", "keep-memory", "file-max"};
+    struct memory_plan plan;
+    if (memory_plan_make(s, memory_plan_machine_bytes(), &plan, err) == ST_OK) return EXIT_FINE;
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
+        if (settings_origin(s, flags[i]) == FROM_FLAG) return EXIT_USAGE;
+    return EXIT_CONFIG;
 }
 
 static enum exit_code check_device(const struct settings *s, struct err *err) {
@@ -183,8 +194,9 @@ enum exit_code serve_check_engine(const struct settings *s, struct err *err) {
 }
 
 enum exit_code serve_check(const struct settings *s, struct err *err) {
-    static check_fn *const checks[] = {check_address, check_scheduling, check_device, check_isa,
-                                       check_keys,    check_tls,        check_names,  NULL};
+    static check_fn *const checks[] = {check_address, check_scheduling, check_device,
+                                       check_isa,     check_keys,       check_tls,
+                                       check_names,   check_memory,     NULL};
     return check_each(checks, s, err);
 }
 

@@ -28,8 +28,8 @@ enum {
 
 extern const struct flag flags_settings_engine[]; /* config/settings_engine.def */
 
-/* Put those of these flags that are on the command line into the settings. ST_BAD: a value is out
- * of range. */
+/* Put the flags that are on the command line into the settings. ST_BAD: a value is out of
+ * range. */
 enum status setting_args_read(const struct args *args, const struct flag *flags, struct settings *s,
                               struct err *err);
 

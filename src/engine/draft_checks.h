@@ -1,6 +1,6 @@
 /* engine/draft_checks.h - can this file be a draft model, and how much memory does it get?
  *
- * Looked at before any weight is read: the kind of model, the vocabulary, the memory.
+ * Before any weight is read it checks the kind of model, the vocabulary and the memory.
  *
  * Thread: pure, but for the device that it opens and closes. Memory: none is kept.
  */

@@ -7,8 +7,9 @@
  *
  *     mean = m, or 0 where scores are capped        scale = sqrt(s / r)
  *
- * which makes the error of products least for a given error of all numbers. The result depends on
- * the model alone: neither on the number of threads nor on the instruction set.
+ * If all stored numbers have errors of the same size, this scale gives the products of queries and
+ * keys the smallest error. The result depends on the model alone: neither on the number of threads
+ * nor on the instruction set.
  *
  * Lifetime: as the loaded model, whose layers point here.
  * Thread: the one that loads.

@@ -15,9 +15,9 @@
  * KV_F8: e4m3 as in tensor/fp8.h, without a scale. A number comes back at most 1/16 of its size
  * away, or 2^-10 if that is more, unless it is beyond 448, the largest.
  *
- * KV_I4 keeps four bits a number. A head's key and its value are first turned, so that no single
- * dimension is much larger than the others. With n the largest power of two that divides head_dim,
- * every run of n numbers becomes
+ * KV_I4 keeps four bits a number. A head's key and its value first go through a Hadamard
+ * transform, so that no single dimension is much larger than the others. With n the largest power
+ * of two that divides head_dim, every run of n numbers becomes
  *     y = H x / sqrt(n),  H[i][j] = -1 where i & j has an odd number of bits, else 1
  * which is its own inverse and keeps products of two vectors. Then, for each key and value alone:
  *     min = the largest f16 not above min y[d]; scale = the least f16 not below
@@ -25,8 +25,8 @@
  *     c[d] = (y[d] - min) / scale rounded to nearest even, kept within 0 .. 15; 0 for a NaN, and
  *            all 0 if scale is 0
  * A number y comes back as min + c[d] * scale, at most half a scale away unless the range is beyond
- * what f16 holds. Attention turns the query, whose products with turned keys are those with the
- * keys, and turns the weighted sum of turned values back.
+ * what f16 holds. Attention transforms the query, whose products with transformed keys are those
+ * with the keys, and transforms the weighted sum of transformed values back.
  *
  * Layers that keep the same tokens form a KV group: the full ones, the ones with a window. Each
  * group has a space of its own, whose layers are counted within the group, and a sequence finds

@@ -97,8 +97,9 @@ enum status batches_clear_lines(struct store_db *db, struct str id, struct err *
     struct batch_head b;
     TRY(batch_head_find(db, STR(""), id, &b, err));
     if (b.state != BATCH_VALIDATING)
-        return err_set(err, ST_BAD, "batch %.*s is %s: its lines stay", STR_ARG(id),
-                       batch_state_name(b.state));
+        return err_set(err, ST_BAD,
+                       "batch %.*s is %s; only a batch that is validating can lose its lines",
+                       STR_ARG(id), batch_state_name(b.state));
     TRY(drop_lines(db, &b, err));
     return add_line_set(db, b.number, err);
 }

@@ -57,7 +57,9 @@ enum status db_fail(struct store_db *db, int rc, struct err *err) {
     if ((rc & 0xff) == SQLITE_CONSTRAINT)
         return err_set(err, ST_BAD, "%s: %s", db->path, sqlite3_errmsg(db->sqlite));
     if (rc == SQLITE_TOOBIG)
-        return err_set(err, ST_BAD, "%s: a text of more than 1,000,000,000 bytes", db->path);
+        return err_set(err, ST_BAD,
+                       "%s: a text is longer than 1,000,000,000 bytes, the maximum of SQLite",
+                       db->path);
     if (db->failure == ST_OK) db->failure = say_failure(db, rc, &db->failure_err);
     return err_set(err, db->failure, "%s", db->failure_err.text);
 }

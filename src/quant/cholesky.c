@@ -49,18 +49,18 @@ static bool factor_block(const struct cholesky *c, uint32_t first, uint32_t end)
     return true;
 }
 
-/* turned[j] = minus column j of the rows [first, end). */
-static void turn_columns(const struct cholesky *c, uint32_t first, uint32_t end, uint32_t left,
-                         uint32_t right) {
+/* transposed[j] = minus column j of the rows [first, end). */
+static void transpose_columns(const struct cholesky *c, uint32_t first, uint32_t end, uint32_t left,
+                              uint32_t right) {
     for (uint32_t r = first; r < end; r++)
         for (uint32_t j = left; j < right; j++)
-            c->turned[(size_t)j * CHOLESKY_BLOCK + (r - first)] = -row_of(c, r)[j];
+            c->transposed[(size_t)j * CHOLESKY_BLOCK + (r - first)] = -row_of(c, r)[j];
 }
 
 static void subtract_tile(const struct cholesky *c, uint32_t first, uint32_t end, uint32_t top,
                           uint32_t bottom) {
     const struct dense_product p = {.c = row_of(c, top) + top,
-                                    .a = c->turned + (size_t)top * CHOLESKY_BLOCK,
+                                    .a = c->transposed + (size_t)top * CHOLESKY_BLOCK,
                                     .b = row_of(c, first) + top,
                                     .c_stride = c->n,
                                     .a_stride = CHOLESKY_BLOCK,
@@ -90,7 +90,7 @@ static void factor(void *ctx, uint32_t thread, uint32_t threads) {
         for (uint32_t left = end + thread * STRIP_COLS; left < c->n; left += threads * STRIP_COLS) {
             uint32_t right = end_of(left, STRIP_COLS, c->n);
             solve_columns(c, first, end, left, right);
-            turn_columns(c, first, end, left, right);
+            transpose_columns(c, first, end, left, right);
         }
         wait_for_all(c);
         for (uint32_t top = end + thread * TILE_ROWS; top < c->n; top += threads * TILE_ROWS)

@@ -20,7 +20,7 @@ enum { CHOLESKY_BLOCK = 64 };
 struct cholesky {
     float *a; /* [n][n]: the upper half of A, then U; what is below the diagonal does not count,
                       and is undefined afterwards */
-    float *turned; /* [n][CHOLESKY_BLOCK]: room */
+    float *transposed; /* [n][CHOLESKY_BLOCK]: scratch for a block of rows of U */
     uint32_t n;
     struct pool *pool; /* NULL: this thread alone */
 };

@@ -1,8 +1,8 @@
 /* quant/dense.h - products of plain float32 matrices, with the same bits everywhere.
  *
  * An element of a product is a sum of float products in rising order, DENSE_DEPTH of them at a
- * time; each such sum begins at 0 and is added to the result. So neither the tiles that it is
- * computed in nor the number of threads nor the processor shows in it.
+ * time; each such sum begins at 0 and is added to the result. So the result does not depend
+ * on the tiles that it is computed in, the number of threads or the processor.
  *
  * Thread: any; there is no state. Memory: 16 KiB of the stack.
  */

@@ -88,8 +88,8 @@ static void fill_factor(const struct gptq *g, float damp) {
     }
 }
 
-/* From the factor U of the reversed matrix: B[i][j] = U[n-1-j][n-1-i] / U[n-1-j][n-1-j]. */
-static void turn_factor(const struct gptq *g) {
+/* The factor U of the reversed matrix becomes B: B[i][j] = U[n-1-j][n-1-i] / U[n-1-j][n-1-j]. */
+static void reverse_factor(const struct gptq *g) {
     size_t n = g->cols;
     for (size_t i = 0; i < n; i++) {
         float *row = g->b + i * n, inverse = 1.0f / row[i];
@@ -105,23 +105,23 @@ static void turn_factor(const struct gptq *g) {
 }
 
 static enum status make_factor(struct gptq *g, double damp, struct err *err) {
-    float *turned = mem_alloc_array((size_t)g->cols * CHOLESKY_BLOCK, sizeof(*turned));
-    if (!turned) return err_set(err, ST_NOMEM, "out of memory to factor the moments");
-    struct cholesky c = {.a = g->b, .turned = turned, .n = g->cols, .pool = g->pool};
+    float *transposed = mem_alloc_array((size_t)g->cols * CHOLESKY_BLOCK, sizeof(*transposed));
+    if (!transposed) return err_set(err, ST_NOMEM, "out of memory to factor the moments");
+    struct cholesky c = {.a = g->b, .transposed = transposed, .n = g->cols, .pool = g->pool};
     double mean = mean_diagonal(g), share = damp;
     bool ok = false;
     for (int i = 0; i < TRIES && !ok; i++, share *= 10) {
         fill_factor(g, (float)(share * mean));
         ok = cholesky_factor(&c);
     }
-    mem_free(turned);
+    mem_free(transposed);
     if (!ok)
         return err_set(err, ST_BAD,
-                       "the second moments of %u inputs over %llu tokens cannot be inverted, even "
-                       "with %g of their mean added to the diagonal; expected finite numbers and "
-                       "more damping or a longer text",
+                       "the second moments of %u inputs over %llu tokens cannot be factored, even "
+                       "with %g of the mean of their diagonal added to it; give a longer text or "
+                       "more damping",
                        g->cols, (unsigned long long)g->moments->rows, share / 10);
-    turn_factor(g);
+    reverse_factor(g);
     return ST_OK;
 }
 

@@ -1,4 +1,5 @@
-/* quant/moments.h - what a text tells of the inputs of a matrix: second moments, means, extremes.
+/* quant/moments.h - sums over the inputs that a text gives a matrix: second moments, mean
+ * and largest magnitudes.
  *
  *     create -> add rows of inputs -> read the sums
  *

@@ -1,6 +1,6 @@
 /* quant/recode.h - the bytes of a tensor in another type, computed on all threads.
  *
- * A tensor is read in pieces of some million elements: each is decoded to float32, encoded, given
+ * A tensor is read in pieces of 65,536 elements: each is decoded to float32, encoded, given
  * to the sink and dropped from memory. So memory does not grow with the tensor.
  *
  * Lifetime: create, recode as many tensors as needed, destroy. Thread: its owner; it starts threads

@@ -2,8 +2,8 @@
  *
  *     nearest  each number by itself, scale and zero point from the least and the largest of its
  *              group
- *     gptq     column by column; the error of a column is made up for by the columns after it, with
- *              the inverse of the inputs' second moments (Frantar et al. 2022)
+ *     gptq     column by column; the error of a column is made up for by the columns after it, by
+ *              the second moments of the inputs (Frantar et al. 2022)
  *     awq, smooth   scales for the inputs, which are multiplied into the columns of the matrices
  *              that read an input and divided out of what makes it (Lin et al. 2023, Xiao et al.
  *              2022); then `nearest`
@@ -32,7 +32,7 @@ struct gptq_options {
 };
 
 /* The format's has_order asks for act order: columns are taken by falling diagonal. ST_BAD: the
- * moments cannot be inverted even with a hundred times the damping; `err` says so. Memory: 4 bytes
+ * moments cannot be factored even with a hundred times the damping; `err` says so. Memory: 4 bytes
  * * cols^2, and 1 KiB * cols for each thread. */
 enum status round_gptq(const float *w, const struct moments *moments,
                        const struct gptq_options *options, struct int_matrix *out, struct err *err);

@@ -1,5 +1,5 @@
-/* sched/ahead_int.h - plans that are made before it is known what they need: ahead plans, which
- * assume that the plan under way succeeds, and rows with drafts, which guess tokens.
+/* sched/ahead_int.h - plans that assume something: ahead plans assume that the plan under way
+ * succeeds, rows with drafts that drafts are accepted.
  */
 #ifndef SCHED_AHEAD_INT_H
 #define SCHED_AHEAD_INT_H

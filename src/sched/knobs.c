@@ -57,10 +57,10 @@ static const struct row rows[] = {
      "sequences that may wait beside max_seqs that run; a request over max_seqs + queue_max is "
      "refused"},
     {"batch_slowdown", KIND_REAL, AT(batch_slowdown), 0, 10, "share", NULL,
-     "share by which rows of batch lines may lengthen the steps of other rows, on average; 0: they "
-     "get only steps without other rows"},
+     "share by which batch lines may make the steps of other requests longer, on average; 0: lines "
+     "run only in steps without other requests"},
     {"draft_max", KIND_COUNT, AT(draft_max), 0, DRAFT_MAX, "tokens", NULL,
-     "draft tokens of one sequence in a step, where speculation is on; 0: none"},
+     "most draft tokens of one sequence in a step, if speculation is on; 0: none"},
     {"threads", KIND_COUNT, AT(threads), 0, POOL_THREADS_MAX, "threads", NULL,
      "compute threads; 0: one for each processor that the process may use, minus one on 8 "
      "processors or more"},

@@ -1,4 +1,4 @@
-/* sched/planning.h - a plan being made: what the functions that make it share.
+/* sched/planning.h - the state of a plan while it is made, shared by the functions that make it.
  *
  * Internal to the scheduler. Lifetime: one call of sched_plan, on its stack.
  */

@@ -40,7 +40,7 @@ enum { BATCHES_OPEN_MAX = 100 }; /* of one owner */
 enum status batch_runs_create(struct server *s, struct batch_runs **out);
 /* Go on with the batches that the store has; after the models were started to load. */
 void batch_runs_recover(struct batch_runs *all);
-/* Cancel the lines under way without a result: the server ends. */
+/* The server ends: cancel the lines under way that have no result. */
 void batch_runs_stop(struct batch_runs *all);
 void batch_runs_close(struct batch_runs *all);   /* its handle; NULL is fine */
 void batch_runs_destroy(struct batch_runs *all); /* after the loop has run dry; NULL is fine */

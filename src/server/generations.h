@@ -40,8 +40,8 @@ struct generations_options {
     struct work_queue *work;        /* prompts are rendered and tokenised in libuv's pool */
     struct server_metrics *metrics; /* counts tokens; may be NULL */
     struct keys *keys;              /* limits the tokens of a key; NULL: no limits */
-    /* A durable generation has its prompt: store it, then call generation_stored. NULL if nothing
-     * is durable. */
+    /* The prompt of a durable generation is rendered: store it, then call generation_stored. NULL:
+     * nothing is durable. */
     void (*on_prepared)(void *ctx, struct generation *gen);
     /* Once for each generation that was started, when it has ended. */
     void (*on_ended)(void *ctx, struct generation *gen);

@@ -147,7 +147,7 @@ const char *lifecycle_failure(const struct server *s) {
     int64_t limit_us = (int64_t)(s->settings.watchdog_s * 1e6);
     const char *failure = s->failure;
     if (!failure && s->is_engine_lost)
-        failure = "the steps of durable answers fail again and again";
+        failure = "the steps of durable answers fail each time they are repeated";
     registry_check_files(s->registry);
     for (uint32_t i = 0; !failure && i < registry_count(s->registry); i++)
         failure = failure_of(registry_at(s->registry, i), limit_us);

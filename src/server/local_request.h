@@ -1,9 +1,9 @@
 /* server/local_request.h - a request that the server makes to itself: a line of a batch.
  *
- * It has a route, a key and a body as a request of a client has, and passes through the same
- * handler; only there is no connection. Its response is given to `done` as a status and a body.
+ * It has a route, a key and a body as a request of a client has, and is answered by the same
+ * handler, but it has no connection. Its response is given to `done` as a status and a body.
  * Limits of keys and of the queue do not apply to it, and the engine runs it with what interactive
- * requests leave over (docs/scheduling.md, "Batch lines").
+ * requests leave (docs/scheduling.md, "Batch lines").
  *
  * Lifetime: from local_request_start until `done` was called or local_request_cancel returned.
  * Thread: the I/O thread.
@@ -42,7 +42,7 @@ struct local_request {
 /* `route` takes POST with a body and gives one response (not a stream). NULL: out of memory. */
 struct http_request *local_request_start(struct server *s, const struct route *route,
                                          const struct key *key, const struct local_request *call);
-/* Nobody wants the response any more; `done` is not called. */
+/* The response is not needed any more; `done` is not called. */
 void local_request_cancel(struct http_request *req);
 
 /* Call `done` of those that have a response; storage.c calls it in the loop. */

@@ -1,4 +1,4 @@
-/* server/retention.h - what is stored is deleted when its time is over.
+/* server/retention.h - deletes stored files, batches and answers when their time is over.
  *
  * Every minute, and after the start: files that have expired by their own expires_after, and files,
  * batches that have ended and stored answers that are older than --data-keep days (0: none). Each

@@ -82,8 +82,8 @@ bool storage_require(struct http_request *req) {
     if (req->server->store) return true;
     struct api_error e = {0};
     api_refuse(&e, 400, NULL, "data_dir_required",
-               "this server was started without --data-dir, so it stores no files, batches or "
-               "answers; start it with --data-dir DIR");
+               "this server was started without --data-dir, so it stores no files, batches, "
+               "answers or conversations; start it with --data-dir DIR");
     respond_error(req, &e);
     return false;
 }

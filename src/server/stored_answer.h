@@ -11,8 +11,8 @@
  * A sink of its own collects the events of the answer, and keeps the generation until its end is
  * stored. While the end cannot be stored (a full disk), it is tried again every second.
  *
- * What ends because the server ends (shutting_down, engine_lost) stays open in the store and is
- * generated again after the next start.
+ * An answer that ends because the server ends (shutting_down, engine_lost) stays open in the store
+ * and is generated again after the next start.
  *
  * Thread: the I/O thread.
  */
@@ -48,13 +48,14 @@ void stored_answers_retry(struct server *s);
 /* All models are loaded: generate the answers that were open when the last process ended. Called
  * again by the timer while some are left. */
 void stored_answers_recover(struct server *s);
-/* One that was read stays open for a reason that may pass: all are read again in a second. */
+/* An answer that was read cannot be started for a reason that may pass: all open answers are read
+ * again in a second. */
 void stored_answers_recover_again(struct server *s);
 /* A step of the engine failed while a durable answer was generated: count it, and generate it
  * again. */
 void stored_answer_lost(struct server *s, const struct generation *gen);
-/* The engine is lost: count it for the answers under way, so that one that causes it each time ends
- * with an error. */
+/* The engine has failed: count that for the answers under way, so that an answer that makes it fail
+ * each time ends with an error. */
 void stored_answers_note_lost(struct server *s);
 
 #endif

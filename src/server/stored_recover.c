@@ -1,9 +1,9 @@
 /* server/stored_recover.c - after a start: answers that were open when the last process ended are
  * generated again, from their first token, with the same prompt, seed and ids.
  *
- * One row after the other is read from the store, and its body is read there, too: on the store's
- * thread. A row whose answer cannot be the same any more (another model file, version or device; a
- * model that is not served; a key that was removed) ends with an error that says so.
+ * One row after the other is read from the store; its body is parsed on the store's thread as well.
+ * A row whose answer cannot be the same any more (another model file, version or device; a model
+ * that is not served; a key that was removed) ends with an error that says so.
  */
 #include "api/codec.h"
 #include "base/buf.h"

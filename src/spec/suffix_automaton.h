@@ -9,8 +9,8 @@
  * is stored in the state itself; at most n others are found by hashing.
  *
  * Counts are exact for the SUFFIX_COUNT_DEPTH longest pieces that end at a token and differ in
- * where they occur, which in most texts are all. In a text that repeats itself shorter pieces are
- * counted less often. They are never the longest match there.
+ * where they occur; most texts have no more of them. In a text that repeats itself, counts of
+ * shorter pieces are too low; these are never the longest match there.
  *
  * Thread: one at a time. Memory: all taken by create, and touched only as the text grows; add takes
  * constant time on average.

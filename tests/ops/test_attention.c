@@ -77,7 +77,7 @@ static float cache_number(const struct attn_case *c, uint32_t head, uint32_t pos
                           bool value) {
     uint64_t at = ((uint64_t)pos << 20) | (head << 12) | d;
     float x = (float)(rng_unit_at(c->seed + 100, value, at) * 2 - 1);
-    if (c->type == KV_I4) /* still turned */
+    if (c->type == KV_I4) /* still transformed */
         return cache_min(c, head, pos, value) +
                int4_code(c, head, pos, d, value) * int4_scale(cache_scale(c, head, pos, value));
     if (c->is_coarse) x = fp8_to_f32(fp8_from_f32(x));
@@ -544,7 +544,7 @@ static void test_an_fp8_cache_gives_the_bits_of_the_same_numbers_in_f16(void **s
 static void cache_row(const struct attn_case *c, uint32_t head, uint32_t pos, bool value,
                       float *out) {
     for (uint32_t d = 0; d < c->head_dim; d++) out[d] = cache_number(c, head, pos, d, value);
-    if (c->type == KV_I4) ref_kv_turn(out, c->head_dim);
+    if (c->type == KV_I4) ref_kv_hadamard(out, c->head_dim);
     const struct key_smoothing *s = value ? NULL : smoothing_of(c);
     for (uint32_t d = 0; s && d < c->head_dim; d++) { /* all without their mean */
         size_t i = (size_t)head * c->head_dim + d;

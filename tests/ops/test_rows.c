@@ -441,7 +441,7 @@ static void test_an_int8_cache_holds_every_number_to_half_a_step(void **state) {
     }
 }
 
-/* A head of a token as an int4 cache holds it, turned; NULL for what is not wanted. */
+/* A head of a token as an int4 cache holds it, transformed; NULL for what is not wanted. */
 static void read_int4(const uint8_t *tile, uint32_t dim, uint32_t token, bool is_value, float *out,
                       float *scale, float *min) {
     const uint8_t *scales = tile + kv_scales_offset(KV_I4, dim) + 2 * token;
@@ -457,26 +457,28 @@ static void read_int4(const uint8_t *tile, uint32_t dim, uint32_t token, bool is
 
 static void check_int4_row(const float *x, uint32_t dim, const uint8_t *tile, uint32_t token,
                            bool is_value) {
-    float turned[64], got[64], scale, min, lo = INFINITY, hi = -INFINITY;
-    memcpy(turned, x, dim * sizeof(float));
-    ref_kv_turn(turned, dim);
+    float transformed[64], got[64], scale, min, lo = INFINITY, hi = -INFINITY;
+    memcpy(transformed, x, dim * sizeof(float));
+    ref_kv_hadamard(transformed, dim);
     for (uint32_t d = 0; d < dim; d++) {
-        lo = fminf(lo, turned[d]);
-        hi = fmaxf(hi, turned[d]);
+        lo = fminf(lo, transformed[d]);
+        hi = fmaxf(hi, transformed[d]);
     }
     read_int4(tile, dim, token, is_value, got, &scale, &min);
     assert_true(min <= lo);
     assert_true(scale * 15.0f >= (hi - min) * 0.99999f);
     assert_true(scale <= (hi - lo) / 15.0f * 1.01f + 0x1p-23f);
-    for (uint32_t d = 0; d < dim; d++) assert_true(fabsf(turned[d] - got[d]) <= scale * 0.5001f);
-    float back = 0, all = 0; /* turning keeps lengths, and twice is nothing */
+    for (uint32_t d = 0; d < dim; d++)
+        assert_true(fabsf(transformed[d] - got[d]) <= scale * 0.5001f);
+    float back = 0, all = 0; /* the transform keeps lengths and is its own inverse */
     for (uint32_t d = 0; d < dim; d++) {
-        back += turned[d] * turned[d];
+        back += transformed[d] * transformed[d];
         all += x[d] * x[d];
     }
     assert_true(fabsf(back - all) <= 1e-5f * all);
-    ref_kv_turn(turned, dim);
-    for (uint32_t d = 0; d < dim; d++) assert_true(fabsf(turned[d] - x[d]) <= 1e-6f * sqrtf(all));
+    ref_kv_hadamard(transformed, dim);
+    for (uint32_t d = 0; d < dim; d++)
+        assert_true(fabsf(transformed[d] - x[d]) <= 1e-6f * sqrtf(all));
 }
 
 static void test_an_int4_cache_holds_every_turned_number_to_half_a_step(void **state) {
@@ -519,7 +521,7 @@ static void test_an_int4_cache_holds_every_turned_number_to_half_a_step(void **s
     }
 }
 
-/* Heads of 16, turned: NaN everywhere; all zeros; below every f16; beyond f16 on both sides. */
+/* Heads of 16: NaN everywhere; all zeros; below every f16; beyond f16 on both sides. */
 static void test_broken_numbers_enter_an_int4_cache_alike(void **state) {
     (void)state;
     enum { DIM = 16 };

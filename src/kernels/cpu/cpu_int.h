@@ -54,7 +54,7 @@ enum { ATTN_TILES = ATTN_SEGMENT / KV_TILE_TOKENS };
 
 /* A query, and the tokens [first, end) of the segment that it attends to: at least one. */
 struct attn_query {
-    const float *q; /* of KV_I4: turned */
+    const float *q; /* of KV_I4: transformed */
     float sum;      /* of KV_I4: Q of kernels/cpu/numerics.h ... */
     float shift;    /* ... and what the products with early keys lack */
     uint32_t first, end;
@@ -100,9 +100,9 @@ struct cpu_kernels {
     void (*add)(const float *src, uint32_t count, float *dst);
     void (*softcap)(float cap, uint32_t count, float *x);
     /* Turns a head as KV_I4 stores it, or back (graph/kv_space.h). */
-    void (*kv_turn)(float *x, uint32_t head_dim);
+    void (*kv_hadamard)(float *x, uint32_t head_dim);
     /* One token of one KV head: K goes with a stride of KV_TILE_TOKENS elements. Of KV_I4, both are
-     * turned before. */
+     * transformed before. */
     void (*kv_store)(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                      uint8_t *k_tile, uint8_t *v_tile, uint32_t token);
     void (*attend)(const struct attn_segment *s, struct attn_part *out); /* one for each query */
@@ -114,10 +114,10 @@ struct cpu_kernels {
     const struct mm_opener *opener; /* likewise */
 };
 
-/* A query of a KV head becomes what KV_I4 wants: smoothed if `s` is given, and turned, in `room`.
- * `first`: the head's numbers in the smoothing. */
-void turn_query(const struct cpu_kernels *k, const struct key_smoothing *s, size_t first,
-                uint32_t head_dim, float *room, struct attn_query *q);
+/* A query of a KV head becomes what KV_I4 wants: smoothed if `s` is given, and transformed, in
+ * `room`. `first`: the head's numbers in the smoothing. */
+void transform_query(const struct cpu_kernels *k, const struct key_smoothing *s, size_t first,
+                     uint32_t head_dim, float *room, struct attn_query *q);
 
 /* Where the op has sums (graph/key_smoothing.h): adds the step's keys and queries. One thread. */
 void attention_add_sums(const struct cpu_run *x, const struct op_attention *a);

@@ -15,7 +15,7 @@ void avx2_rope(const struct op_rope *r, const float *cosine, const float *sine, 
 void avx2_act(enum act_kind kind, const float *gate, const float *up, uint32_t count, float *y);
 void avx2_add(const float *src, uint32_t count, float *dst);
 void avx2_softcap(float cap, uint32_t count, float *x);
-void avx2_kv_turn(float *x, uint32_t head_dim);
+void avx2_kv_hadamard(float *x, uint32_t head_dim);
 void avx2_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                    uint8_t *k_tile, uint8_t *v_tile, uint32_t token);
 

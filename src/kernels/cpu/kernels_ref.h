@@ -10,7 +10,7 @@ void ref_rope(const struct op_rope *r, const float *cosine, const float *sine, f
 void ref_act(enum act_kind kind, const float *gate, const float *up, uint32_t count, float *y);
 void ref_add(const float *src, uint32_t count, float *dst);
 void ref_softcap(float cap, uint32_t count, float *x);
-void ref_kv_turn(float *x, uint32_t head_dim);
+void ref_kv_hadamard(float *x, uint32_t head_dim);
 void ref_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                   uint8_t *k_tile, uint8_t *v_tile, uint32_t token);
 

@@ -7,15 +7,15 @@
 #include "graph/key_smoothing.h"
 #include "kernels/cpu/cpu_int.h"
 
-void turn_query(const struct cpu_kernels *k, const struct key_smoothing *s, size_t first,
-                uint32_t head_dim, float *room, struct attn_query *q) {
+void transform_query(const struct cpu_kernels *k, const struct key_smoothing *s, size_t first,
+                     uint32_t head_dim, float *room, struct attn_query *q) {
     float sums[SUM_LANES] = {0}, shifts[SUM_LANES] = {0};
     for (uint32_t d = 0; s && d < head_dim; d++) {
         room[d] = q->q[d] * s->scale[first + d];
         shifts[d % SUM_LANES] = fmaf(q->q[d], s->mean[first + d], shifts[d % SUM_LANES]);
     }
     if (!s) memcpy(room, q->q, head_dim * sizeof(*room));
-    k->kv_turn(room, head_dim);
+    k->kv_hadamard(room, head_dim);
     for (uint32_t d = 0; d < head_dim; d++) sums[d % SUM_LANES] += room[d];
     q->q = room;
     q->sum = sum_lanes(sums);

@@ -44,7 +44,7 @@ struct attn_rows {
     uint32_t head0;
     const uint8_t *v_rows;
     size_t v_stride;
-    float *turned; /* scratch for the queries of a batch; of KV_I4 */
+    float *transformed; /* scratch for the queries of a batch; of KV_I4 */
     const struct key_smoothing *smoothing;
 };
 
@@ -115,15 +115,15 @@ static bool batch_next(const struct attn_rows *a, struct range heads, struct att
     return true;
 }
 
-static bool is_turned(const struct attn_rows *a) { return a->kv && a->kv->type == KV_I4; }
+static bool is_int4(const struct attn_rows *a) { return a->kv && a->kv->type == KV_I4; }
 
 /* The queries become those that KV_I4 wants. */
-static void turn_queries(const struct cpu_kernels *k, const struct attn_rows *a, uint32_t kv_head,
-                         struct attn_segment *s) {
+static void transform_queries(const struct cpu_kernels *k, const struct attn_rows *a,
+                              uint32_t kv_head, struct attn_segment *s) {
     size_t first = (size_t)kv_head * a->head_dim;
     for (uint32_t i = 0; i < s->query_count; i++)
-        turn_query(k, a->smoothing, first, a->head_dim, a->turned + (size_t)i * a->head_dim,
-                   &s->query[i]);
+        transform_query(k, a->smoothing, first, a->head_dim,
+                        a->transformed + (size_t)i * a->head_dim, &s->query[i]);
 }
 
 /* All but the tiles, and what the queries attend to. */
@@ -137,7 +137,7 @@ static void begin_segment(const struct cpu_kernels *k, const struct attn_rows *a
     s->query_count = b->end - b->first;
     for (uint32_t i = 0; i < s->query_count; i++)
         s->query[i].q = a->q[b->owner[i].row] + (size_t)b->owner[i].head * a->head_dim;
-    if (is_turned(a)) turn_queries(k, a, b->head / a->heads_per_kv, s);
+    if (is_int4(a)) transform_queries(k, a, b->head / a->heads_per_kv, s);
     memset(s->next, 0, sizeof(s->next));
 }
 
@@ -145,7 +145,7 @@ static void begin_segment(const struct cpu_kernels *k, const struct attn_rows *a
 static void fill_segment(const struct attn_rows *a, const struct attn_batch *b, uint32_t segment,
                          struct attn_segment *s) {
     uint32_t start = segment * ATTN_SEGMENT, edge = start + ATTN_SEGMENT;
-    s->early = segment == 0 && is_turned(a) && a->smoothing ? KEY_MEAN_FIRST : 0;
+    s->early = segment == 0 && is_int4(a) && a->smoothing ? KEY_MEAN_FIRST : 0;
     for (uint32_t i = 0; i < s->query_count; i++) {
         uint32_t row = b->owner[i].row;
         s->query[i].first = a->first[row] > start ? a->first[row] - start : 0;
@@ -242,7 +242,7 @@ static void attend_batch(const struct cpu_kernels *k, const struct attn_rows *a,
     }
     for (uint32_t i = 0; i < s.query_count; i++) {
         k->attn_finish(&all[i], a->head_dim);
-        if (is_turned(a)) k->kv_turn(all[i].out, a->head_dim);
+        if (is_int4(a)) k->kv_hadamard(all[i].out, a->head_dim);
     }
 }
 
@@ -284,7 +284,7 @@ struct attn_op {
     struct mat q;
     uint32_t unit, units; /* heads in a unit, units in a row */
     uint32_t together;    /* rows that go together at most */
-    float *turned;        /* the thread's, for struct attn_rows */
+    float *transformed;   /* the thread's, for struct attn_rows */
 };
 
 /* As few rows as give whole batches, so that threads find enough to claim; but no row alone. */
@@ -330,7 +330,7 @@ static struct attn_rows gather_rows(const struct attn_op *o, const struct attn_r
         .blocks = step_blocks(step, step->seq[rows.first], o->a->group),
         .layer = o->a->layer,
         .v_stride = kv_row_bytes(kv->type, o->a->head_dim),
-        .turned = o->turned,
+        .transformed = o->transformed,
         .smoothing = o->a->smoothing,
     };
     for (uint32_t r = rows.first; r < rows.end; r++, a.count++) {
@@ -612,7 +612,7 @@ static void join_head(const struct attn_op *o, const struct attn_rows *a, uint32
         k->attn_merge(&all, &next, a->head_dim);
     }
     k->attn_finish(&all, a->head_dim);
-    if (is_turned(a)) k->kv_turn(all.out, a->head_dim);
+    if (is_int4(a)) k->kv_hadamard(all.out, a->head_dim);
     memcpy(a->out[0] + (size_t)head * a->head_dim, all.out, a->head_dim * sizeof(float));
 }
 
@@ -644,7 +644,7 @@ void op_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith
     o.unit = attn_unit(a->heads, a->head_dim);
     o.units = a->heads / o.unit;
     o.together = rows_together(a->heads / a->kv_heads);
-    o.turned = scratch + places.turned;
+    o.transformed = scratch + places.transformed;
     CHECK(x->kv);
     CHECK(x->kv[a->group].head_dim == a->head_dim);
     CHECK(x->kv[a->group].heads == a->kv_heads);

@@ -102,9 +102,9 @@ void op_rope_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uin
     }
 }
 
-/* A key as KV_I4 stores it, smoothed and turned. */
-static const float *turned_key(const struct cpu_run *x, const struct op_kv_write *w, uint32_t head,
-                               uint32_t pos, const float *key, float *room) {
+/* A key as KV_I4 stores it, smoothed and transformed. */
+static const float *int4_key(const struct cpu_run *x, const struct op_kv_write *w, uint32_t head,
+                             uint32_t pos, const float *key, float *room) {
     const struct key_smoothing *s = w->smoothing;
     const uint32_t head_dim = x->kv[w->group].head_dim;
     const size_t first = (size_t)head * head_dim;
@@ -113,14 +113,14 @@ static const float *turned_key(const struct cpu_run *x, const struct op_kv_write
         room[d] = (key[d] - mean) * s->inverse[first + d];
     }
     if (!s) memcpy(room, key, head_dim * sizeof(*room));
-    x->table->kernels->kv_turn(room, head_dim);
+    x->table->kernels->kv_hadamard(room, head_dim);
     return room;
 }
 
-static const float *turned_value(const struct cpu_run *x, const float *value, uint32_t head_dim,
-                                 float *room) {
+static const float *int4_value(const struct cpu_run *x, const float *value, uint32_t head_dim,
+                               float *room) {
     memcpy(room, value, head_dim * sizeof(*room));
-    x->table->kernels->kv_turn(room, head_dim);
+    x->table->kernels->kv_hadamard(room, head_dim);
     return room;
 }
 
@@ -143,8 +143,8 @@ void op_kv_write_run(const struct cpu_run *x, const struct op *op, uint32_t ith,
             const float *kh = mat_f32(&k, r) + (size_t)h * kv->head_dim;
             const float *vh = mat_f32(&v, r) + (size_t)h * kv->head_dim;
             if (kv->type == KV_I4) {
-                kh = turned_key(x, w, h, pos, kh, scratch);
-                vh = turned_value(x, vh, kv->head_dim, scratch + kv->head_dim);
+                kh = int4_key(x, w, h, pos, kh, scratch);
+                vh = int4_value(x, vh, kv->head_dim, scratch + kv->head_dim);
             }
             x->table->kernels->kv_store(kv->type, kh, vh, kv->head_dim, tile,
                                         tile + kv_side_bytes(kv->type, kv->head_dim),

@@ -150,12 +150,12 @@ static void join(struct attn_part *a, const struct attn_part *b, uint32_t head_d
 static void attend(const struct kv_view *s, struct query *q, float *scratch, float *out) {
     struct attn_part all = {.out = out}, part = {.out = scratch};
     if (is_int4(s)) {
-        struct attn_query turned = {.q = q->q};
-        turn_query(&cpu_kernels_ref, s->smoothing, (size_t)s->head * s->head_dim, s->head_dim,
-                   scratch + s->head_dim, &turned);
-        q->q = turned.q;
-        q->sum = turned.sum;
-        q->shift = turned.shift;
+        struct attn_query transformed = {.q = q->q};
+        transform_query(&cpu_kernels_ref, s->smoothing, (size_t)s->head * s->head_dim, s->head_dim,
+                        scratch + s->head_dim, &transformed);
+        q->q = transformed.q;
+        q->sum = transformed.sum;
+        q->shift = transformed.shift;
     }
     for (uint32_t first = q->first; first < q->end;) {
         uint32_t edge = (first / ATTN_SEGMENT + 1) * ATTN_SEGMENT;
@@ -165,7 +165,7 @@ static void attend(const struct kv_view *s, struct query *q, float *scratch, flo
         first = end;
     }
     for (uint32_t d = 0; d < s->head_dim; d++) out[d] /= all.sum;
-    if (is_int4(s)) ref_kv_turn(out, s->head_dim);
+    if (is_int4(s)) ref_kv_hadamard(out, s->head_dim);
 }
 
 void ref_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {

@@ -125,7 +125,7 @@ static void store_int4(const float *x, uint32_t head_dim, uint32_t token, bool i
     }
 }
 
-void ref_kv_turn(float *x, uint32_t head_dim) {
+void ref_kv_hadamard(float *x, uint32_t head_dim) {
     uint32_t n = head_dim & (0 - head_dim);
     float factor = 1.0f / sqrtf((float)n);
     for (uint32_t h = 1; h < n; h *= 2)
@@ -175,6 +175,6 @@ const struct cpu_kernels cpu_kernels_ref = {
     .act = ref_act,
     .add = ref_add,
     .softcap = ref_softcap,
-    .kv_turn = ref_kv_turn,
+    .kv_hadamard = ref_kv_hadamard,
     .kv_store = ref_kv_store,
 };

@@ -238,7 +238,7 @@ static uint16_t f16_above(float x) {
 }
 
 /* A product with 1 or -1 is exact, so the sum is rounded once. */
-VEC_INLINE vec vec_turn(vec v, const uint32_t h) {
+VEC_INLINE vec vec_hadamard(vec v, const uint32_t h) {
     if (h == 1)
         return _mm256_fmadd_ps(v, _mm256_setr_ps(1, -1, 1, -1, 1, -1, 1, -1),
                                _mm256_permute_ps(v, 0xB1));
@@ -250,9 +250,9 @@ VEC_INLINE vec vec_turn(vec v, const uint32_t h) {
 }
 
 #include "kernels/cpu/kv_store_body.h"
-#include "kernels/cpu/kv_turn_body.h"
+#include "kernels/cpu/kv_hadamard_body.h"
 
-void avx2_kv_turn(float *x, uint32_t head_dim) { turn_head(x, head_dim); }
+void avx2_kv_hadamard(float *x, uint32_t head_dim) { hadamard_head(x, head_dim); }
 
 static void store_f32(const float *k, const float *v, uint32_t head_dim, float *k_tile,
                       float *v_tile, uint32_t token) {
@@ -283,7 +283,7 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .act = avx2_act,
     .add = avx2_add,
     .softcap = avx2_softcap,
-    .kv_turn = avx2_kv_turn,
+    .kv_hadamard = avx2_kv_hadamard,
     .kv_store = avx2_kv_store,
     .attend = avx2_attend,
     .attn_merge = avx2_attn_merge,

@@ -289,7 +289,7 @@ static uint16_t f16_above(float x) {
     return (uint16_t)_mm_extract_epi16(half, 0);
 }
 
-VEC_INLINE vec vec_turn(vec v, const uint32_t h) {
+VEC_INLINE vec vec_hadamard(vec v, const uint32_t h) {
     const __mmask16 minus = h == 1 ? 0xAAAA : h == 2 ? 0xCCCC : h == 4 ? 0xF0F0 : 0xFF00;
     vec other = h == 1   ? _mm512_permute_ps(v, 0xB1)
                 : h == 2 ? _mm512_permute_ps(v, 0x4E)
@@ -299,9 +299,9 @@ VEC_INLINE vec vec_turn(vec v, const uint32_t h) {
 }
 
 #include "kernels/cpu/kv_store_body.h"
-#include "kernels/cpu/kv_turn_body.h"
+#include "kernels/cpu/kv_hadamard_body.h"
 
-void avx512_kv_turn(float *x, uint32_t head_dim) { turn_head(x, head_dim); }
+void avx512_kv_hadamard(float *x, uint32_t head_dim) { hadamard_head(x, head_dim); }
 
 void avx512_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                      uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {

@@ -85,16 +85,16 @@ static uint16_t f16_above(float x) {
 }
 
 /* A product with 1 or -1 is exact, so the sum is rounded once. */
-VEC_INLINE vec vec_turn(vec v, const uint32_t h) {
+VEC_INLINE vec vec_hadamard(vec v, const uint32_t h) {
     static const float signs[2][VEC_LANES] = {{1, -1, 1, -1}, {1, 1, -1, -1}};
     if (h == 1) return vec_fma(v, vec_load(signs[0]), vrev64q_f32(v));
     return vec_fma(v, vec_load(signs[1]), vextq_f32(v, v, 2));
 }
 
 #include "kernels/cpu/kv_store_body.h"
-#include "kernels/cpu/kv_turn_body.h"
+#include "kernels/cpu/kv_hadamard_body.h"
 
-static void neon_kv_turn(float *x, uint32_t head_dim) { turn_head(x, head_dim); }
+static void neon_kv_hadamard(float *x, uint32_t head_dim) { hadamard_head(x, head_dim); }
 
 static void neon_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                           uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
@@ -112,8 +112,9 @@ static void neon_kv_store(enum kv_type type, const float *k, const float *v, uin
 
 #define ARM_KERNELS                                                                                \
     .norm = portable_norm, .quantise = neon_quantise, .rope = neon_rope, .act = neon_act,          \
-    .add = ref_add, .softcap = neon_softcap, .kv_turn = neon_kv_turn, .kv_store = neon_kv_store,   \
-    .attend = neon_attend, .attn_merge = portable_attn_merge, .attn_finish = portable_attn_finish
+    .add = ref_add, .softcap = neon_softcap, .kv_hadamard = neon_kv_hadamard,                      \
+    .kv_store = neon_kv_store, .attend = neon_attend, .attn_merge = portable_attn_merge,           \
+    .attn_finish = portable_attn_finish
 
 const struct cpu_kernels cpu_kernels_neon = {ARM_KERNELS, .panel = neon_panels};
 const struct cpu_kernels cpu_kernels_dotprod = {ARM_KERNELS, .panel = dotprod_panels};

@@ -47,8 +47,8 @@ uint32_t attn_unit(uint32_t heads, uint32_t head_dim) {
 struct attn_scratch attn_scratch(uint32_t heads, uint32_t head_dim, uint32_t tile_rows) {
     struct attn_scratch s = {.row = 0};
     s.part = round_floats((size_t)ATTN_ROWS * heads * head_dim);
-    s.turned = s.part + round_floats((size_t)ATTN_QUERIES * head_dim);
-    s.tiles = s.turned + round_floats((size_t)ATTN_QUERIES * head_dim);
+    s.transformed = s.part + round_floats((size_t)ATTN_QUERIES * head_dim);
+    s.tiles = s.transformed + round_floats((size_t)ATTN_QUERIES * head_dim);
     size_t tiles = (tile_rows + KV_TILE_TOKENS - 1) / KV_TILE_TOKENS;
     s.total = s.tiles + tiles * KV_TILE_TOKENS * head_dim * attn_unit(heads, head_dim);
     return s;

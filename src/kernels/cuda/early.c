@@ -1,6 +1,6 @@
-/* kernels/cuda/early.c - products by cuBLASLt before the first step: each runs once for each range
- * of rows, so that its algorithms are timed while a model is loaded and not while a request waits.
- * That takes 10 to 100 ms for each shape of weights and range.
+/* kernels/cuda/early.c - products by cuBLASLt before the first step: each is run once for each
+ * range of rows, so that its algorithms are timed while a model is loaded and not while a request
+ * waits. That takes 10 to 100 ms for each shape of weights and range.
  *
  * Entry point: cuda_early_products.
  */

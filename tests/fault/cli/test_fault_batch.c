@@ -33,7 +33,7 @@ static enum status read_lines(void) {
     TRY(batch_input_open(&in, in_path, ignore, NULL, &err));
     assert_int_equal(in.count, LINES);
     struct batch_request q;
-    enum status st = batch_input_read(&in, in.sequence[1], &q, &err);
+    enum status st = batch_input_read(&in, in.run_order[1], &q, &err);
     if (st == ST_OK) json_destroy(q.doc);
     batch_input_close(&in);
     return st;

@@ -65,7 +65,7 @@ static enum status put_line(struct batch_partial *p, const struct batch_input *i
 static enum status put_lines(struct batch_partial *p, const struct batch_input *in,
                              struct err *err) {
     for (uint32_t i = 0; i < LINES; i++) {
-        const uint32_t number = in->sequence[i];
+        const uint32_t number = in->run_order[i];
         if (batch_partial_has(p, number)) continue;
         TRY(put_line(p, in, number, err));
         if (i % 2) continue; /* a sync is for several results */

@@ -298,7 +298,7 @@ static void test_products_have_the_same_bits_with_every_instruction_set(void **s
 static void test_a_factor_times_itself_is_the_matrix(void **state) {
     (void)state;
     enum { MOST = 200 };
-    static float a[MOST * MOST], u[MOST * MOST], turned[MOST * CHOLESKY_BLOCK];
+    static float a[MOST * MOST], u[MOST * MOST], transposed[MOST * CHOLESKY_BLOCK];
     static const uint32_t sizes[] = {1, 2, 63, 64, 65, 130, 200};
     struct pool *pool;
     struct err err;
@@ -308,7 +308,7 @@ static void test_a_factor_times_itself_is_the_matrix(void **state) {
         for (uint32_t i = 0; i < n; i++)
             for (uint32_t j = i; j < n; j++)
                 u[i * n + j] = a[i * n + j] = i == j ? (float)n : (float)noise();
-        struct cholesky c = {.a = u, .turned = turned, .n = n, .pool = s % 2 ? pool : NULL};
+        struct cholesky c = {.a = u, .transposed = transposed, .n = n, .pool = s % 2 ? pool : NULL};
         assert_true(cholesky_factor(&c));
         for (uint32_t i = 0; i < n; i++) {
             assert_true(u[i * n + i] > 0);
@@ -324,7 +324,7 @@ static void test_a_factor_times_itself_is_the_matrix(void **state) {
         {-1, 0, 0, 1}, {1, 2, 0, 1}, {INFINITY, 0, 0, 1}, {1, NAN, 0, 1}};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         memcpy(u, bad[i], sizeof(bad[i]));
-        struct cholesky c = {.a = u, .turned = turned, .n = 2, .pool = pool};
+        struct cholesky c = {.a = u, .transposed = transposed, .n = 2, .pool = pool};
         assert_false(cholesky_factor(&c));
     }
     pool_destroy(pool);
