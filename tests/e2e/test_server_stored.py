@@ -375,13 +375,23 @@ def test_an_answer_that_loses_the_engine_each_time_ends(model, tmp_path):
 def test_another_model_ends_the_answer_with_a_named_error(model, tmp_path, tmp_path_factory):
     with crashing(model, tmp_path) as server:
         made = server.post("/v1/responses", response_body(300, background=True)).json
+        with server.connect() as sock:
+            body = json.dumps(chat_body(300, stream=True)).encode()
+            sock.sendall(http_request("POST", "/v1/chat/completions", body, x_request_id="mine",
+                                      x_jitney_keep="durable"))
+            read_until(sock, b"id: 2\n")
     other = tiny_model(tmp_path_factory, ctx=4096)
     with serve(other, tmp_path) as server:
         reply = ended(server, made["id"])
         assert reply["status"] == "failed"
-        assert "fp_" in reply["error"]["message"]
+        assert "fingerprint has changed" in reply["error"]["message"]
         stream = server.get(f"/v1/responses/{made['id']}?stream=true&starting_after=20").events
         assert stream and "fp_" in stream[-1][2]
+        for after in ("0", "1", "2", "200"):
+            events = server.get("/v1/requests/mine",
+                                headers={**EVENTS, "last-event-id": after}).events
+            assert [json.loads(data)["error"]["code"] for _, _, data in events[:-1]] == \
+                ["fingerprint_changed"] and events[-1][2] == "[DONE]"
     with serve(model, tmp_path, "--keep-s", "0") as server:  # it has ended for good
         assert server.get(f"/v1/responses/{made['id']}").json["status"] == "failed"
 
