@@ -129,7 +129,10 @@ static void finish_done(struct store_op *op) {
     }
     if (op->status != ST_OK) log_unstored(r, &op->err);
     struct keeper *k = r->keeper;
-    if (k) generation_detach_sink(k->base.generation, &k->base);
+    if (k) {
+        k->base.generation->is_unstored = false;
+        generation_detach_sink(k->base.generation, &k->base);
+    }
     unref(r);
 }
 
@@ -145,8 +148,9 @@ void stored_answers_retry(struct server *s) {
 }
 
 /* Its generation stays until the end is stored: long texts are written on the store's thread. */
-static void begin_finish(struct stored *r, const struct answer *a) {
-    r->answer = a;
+static void begin_finish(struct stored *r, struct generation *gen) {
+    gen->is_unstored = true;
+    r->answer = &gen->answer;
     push_finish(r);
 }
 
@@ -195,7 +199,7 @@ static bool keeper_advance(struct sink *s) {
     }
     if (!k->encoder.has_ended) return false;
     k->is_finishing = true;
-    begin_finish(r, a);
+    begin_finish(r, s->generation);
     return false;
 }
 

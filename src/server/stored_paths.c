@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "access/keys.h"
 #include "api/codec.h"
 #include "api/conversation_items.h"
 #include "api/object_page.h"
@@ -16,6 +17,7 @@
 #include "jobs/answers.h"
 #include "server/generations.h"
 #include "server/handlers.h"
+#include "server/server_int.h"
 #include "server/sink.h"
 #include "server/storage.h"
 #include "server/stored_events.h"
@@ -36,10 +38,21 @@ struct row_read {
     struct buf metadata;     /* to be stored with it */
     struct page_choice page; /* of its items */
     char page_after[160];
+    struct server *server; /* if it deletes an answer that is in memory, whose id is: */
+    char deleted[ANSWER_ID_BYTES];
 };
+
+/* It cannot be deleted: clients see it again, if it still has to be stored. */
+static void undelete(const struct row_read *r) {
+    const struct key *key = keys_find_owner(r->server->keys, str_of(r->base.owner));
+    struct generation *gen =
+        key ? generation_find(r->server->generations, key, str_of(r->deleted)) : NULL;
+    if (gen) gen->is_deleted = false;
+}
 
 static void deinit_row(struct stored_read *base) {
     struct row_read *r = (struct row_read *)base;
+    if (r->deleted[0] && base->op.status != ST_OK) undelete(r);
     answer_row_deinit(&r->row);
     buf_deinit(&r->metadata);
 }
@@ -302,6 +315,18 @@ static enum status run_delete(struct stored_read *base, struct store_db *db, str
     return answers_delete(db, str_of(base->owner), r->row.id, err);
 }
 
+/* Its end is stored before `r` deletes it. The generation may be freed. */
+static void delete_live(struct row_read *r, struct server *s, struct generation *gen) {
+    r->server = s;
+    str_store(str_of(gen->answer.id), r->deleted, sizeof(r->deleted));
+    gen->is_deleted = true;
+    gen->is_findable = false;
+    if (answer_is_done(&gen->answer))
+        generation_forget(gen);
+    else
+        cancel_live(gen);
+}
+
 static void delete_stored(struct http_request *req, const char *prefix, const char *what,
                           const char *codec) {
     struct str id;
@@ -309,13 +334,7 @@ static void delete_stored(struct http_request *req, const char *prefix, const ch
     struct generation *gen = find_live(req, id, codec);
     struct row_read *r = row_read_create(req, what, codec, id);
     if (!r) return;
-    if (gen && !answer_is_done(&gen->answer)) {
-        gen->is_deleted = true;
-        gen->is_findable = false;
-        cancel_live(gen); /* its end is stored before this deletes it */
-    } else if (gen) {
-        generation_forget(gen);
-    }
+    if (gen) delete_live(r, req->server, gen);
     r->base.run = run_delete;
     stored_read_push(&r->base, false);
 }
@@ -597,9 +616,11 @@ static enum status run_forget(struct stored_read *base, struct store_db *db, str
     return answers_delete(db, str_of(base->owner), r->row.id, err);
 }
 
-void stored_request_delete(struct http_request *req) {
-    struct row_read *r = row_read_create(req, "request", NULL, req->arg);
+void stored_request_delete(struct http_request *req, struct generation *gen) {
+    const struct str id = gen ? str_of(gen->answer.id) : req->arg;
+    struct row_read *r = row_read_create(req, "request", NULL, id);
     if (!r) return;
+    if (gen) delete_live(r, req->server, gen);
     r->base.run = run_forget;
     stored_read_push(&r->base, false);
 }

@@ -438,6 +438,18 @@ def test_a_response_that_was_deleted_while_it_ran_is_gone(model, tmp_path):
         assert server.get(f"/v1/responses/{made['id']}").status == 404
 
 
+def test_a_request_id_that_is_used_again_deletes_what_it_finds(model, tmp_path):
+    """The older one is in memory, the newer one is not any more."""
+    with serve(model, tmp_path, "--keep-s", "0", runner=PACED) as server:
+        mine = {"x-request-id": "mine"}
+        older, newer = [server.post("/v1/responses", response_body(tokens, background=True),
+                                    headers=mine).json["id"] for tokens in (2000, 2)]
+        assert wait_until(lambda: server.get("/v1/requests/mine").json["id"] in older)
+        assert server.request("DELETE", "/v1/requests/mine").json["id"] in older
+        assert server.get(f"/v1/responses/{older}").status == 404
+        assert server.get(f"/v1/responses/{newer}").status == 200
+
+
 def test_a_request_id_may_look_like_an_id_of_ours(model, tmp_path):
     with serve(model, tmp_path, "--keep-s", "0") as server:
         reply = server.post("/v1/chat/completions", chat_body(4), headers={
