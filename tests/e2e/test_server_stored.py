@@ -233,6 +233,12 @@ def test_a_conversation_grows_with_its_responses(client):
     assert one.content[0].text == "My name is Ann."
     client.conversations.items.delete(items[0].id, conversation_id=made.id)
     assert len(client.conversations.items.list(made.id).data) == 3
+    missing = items[0].id
+    for ask in (lambda: client.conversations.items.retrieve(missing, conversation_id=made.id),
+                lambda: client.conversations.items.delete(missing, conversation_id=made.id),
+                lambda: client.conversations.items.list(made.id, after=missing)):
+        with pytest.raises(openai.NotFoundError, match=f"has no item .*{missing}"):
+            ask()
     assert client.conversations.update(made.id, metadata={"x": "y"}).metadata == {"x": "y"}
     assert client.conversations.delete(made.id).deleted
     with pytest.raises(openai.NotFoundError):
