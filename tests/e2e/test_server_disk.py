@@ -173,6 +173,19 @@ def stored_state(folder, response_id):
         return row and row[0]
 
 
+def test_a_killed_server_starts_on_a_full_disk(model, disk):
+    data = disk / "data"
+    with crashing(model, data, runner=PACED) as server:
+        running = response(server, 100, background=True).json["id"]
+        fill(disk)
+    with serve(model, data) as server:
+        assert wait_until(lambda: is_done(server, running), 10)
+        check_refusals(server)
+        (disk / "filler").unlink()
+        assert works_again(server)
+        assert wait_until(lambda: stored_state(data, running) == 1, 10)
+
+
 def test_a_full_disk_is_noticed_in_the_log_and_the_metrics(model, disk):
     with serve(model, disk / "data") as server:
         response(server)
