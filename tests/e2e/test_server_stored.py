@@ -14,7 +14,8 @@ import time
 
 import pytest
 
-from server_lib import FAST, Server, parse_events, read_until, http_request, tiny_model, wait_until
+from server_lib import (FAST, Server, http_request, parse_events, read_all, read_until, statuses,
+                        tiny_model, wait_until)
 
 openai = pytest.importorskip("openai", reason="the package openai is not installed")
 
@@ -243,6 +244,21 @@ def test_a_conversation_grows_with_its_responses(client):
     assert client.conversations.delete(made.id).deleted
     with pytest.raises(openai.NotFoundError):
         client.conversations.retrieve(made.id)
+
+
+def test_one_response_at_a_time_extends_a_conversation(model, tmp_path):
+    with serve(model, tmp_path, runner=PACED) as server:
+        made = server.post("/v1/conversations", {}).json["id"]
+        body = json.dumps(response_body(40, conversation=made)).encode()
+        socks = [server.connect() for _ in range(6)]
+        for sock in socks:
+            sock.sendall(http_request("POST", "/v1/responses", body, connection="close"))
+        answers = [read_all(sock) for sock in socks]
+        assert sorted(statuses(answer)[0] for answer in answers) == [200] + [409] * 5
+        assert sum(b"conversation_locked" in answer for answer in answers) == 5
+        items = server.plain("GET", f"/v1/conversations/{made}/items").json
+        assert len(items["data"]) == 2
+        assert server.post("/v1/responses", response_body(conversation=made)).status == 200
 
 
 # --- chats ---
