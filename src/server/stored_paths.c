@@ -38,21 +38,41 @@ struct row_read {
     struct buf metadata;     /* to be stored with it */
     struct page_choice page; /* of its items */
     char page_after[160];
-    struct server *server; /* if it deletes an answer that is in memory, whose id is: */
-    char deleted[ANSWER_ID_BYTES];
+    struct server *server; /* not NULL: it deletes the answer */
 };
 
-/* It cannot be deleted: clients see it again, if it still has to be stored. */
-static void undelete(const struct row_read *r) {
+static void cancel_live(struct generation *gen) {
+    struct api_error e = {0};
+    api_refuse(&e, 499, NULL, "request_cancelled", "the request was cancelled");
+    generation_fail(gen, &e);
+}
+
+/* The generation may be freed. */
+static void delete_live(struct generation *gen) {
+    gen->is_deleted = true;
+    gen->is_findable = false;
+    if (answer_is_done(&gen->answer))
+        generation_forget(gen);
+    else
+        cancel_live(gen);
+}
+
+/* The row was deleted. Its answer may have come into memory since the request, if it was left over
+ * from an earlier process. If the row could not be deleted, clients see the answer again. */
+static void end_delete(const struct row_read *r) {
     const struct key *key = keys_find_owner(r->server->keys, str_of(r->base.owner));
-    struct generation *gen =
-        key ? generation_find(r->server->generations, key, str_of(r->deleted)) : NULL;
-    if (gen) gen->is_deleted = false;
+    const struct str id = r->row.id.len > 0 ? r->row.id : str_of(r->base.id);
+    struct generation *gen = key ? generation_find(r->server->generations, key, id) : NULL;
+    if (!gen || !gen->is_durable || !str_is(id, gen->answer.id)) return;
+    if (store_may_recover(r->base.op.status))
+        gen->is_deleted = false;
+    else if (r->base.op.status == ST_OK && !gen->is_deleted)
+        delete_live(gen);
 }
 
 static void deinit_row(struct stored_read *base) {
     struct row_read *r = (struct row_read *)base;
-    if (r->deleted[0] && base->op.status != ST_OK) undelete(r);
+    if (r->server) end_delete(r);
     answer_row_deinit(&r->row);
     buf_deinit(&r->metadata);
 }
@@ -254,12 +274,6 @@ void handle_response_get(struct http_request *req) {
 
 /* ---- cancel and delete ---- */
 
-static void cancel_live(struct generation *gen) {
-    struct api_error e = {0};
-    api_refuse(&e, 499, NULL, "request_cancelled", "the request was cancelled");
-    generation_fail(gen, &e);
-}
-
 /* It has ended: cancelling changes nothing. */
 static void reply_ended(struct stored_read *base) {
     struct row_read *r = (struct row_read *)base;
@@ -315,18 +329,6 @@ static enum status run_delete(struct stored_read *base, struct store_db *db, str
     return answers_delete(db, str_of(base->owner), r->row.id, err);
 }
 
-/* Its end is stored before `r` deletes it. The generation may be freed. */
-static void delete_live(struct row_read *r, struct server *s, struct generation *gen) {
-    r->server = s;
-    str_store(str_of(gen->answer.id), r->deleted, sizeof(r->deleted));
-    gen->is_deleted = true;
-    gen->is_findable = false;
-    if (answer_is_done(&gen->answer))
-        generation_forget(gen);
-    else
-        cancel_live(gen);
-}
-
 static void delete_stored(struct http_request *req, const char *prefix, const char *what,
                           const char *codec) {
     struct str id;
@@ -334,7 +336,8 @@ static void delete_stored(struct http_request *req, const char *prefix, const ch
     struct generation *gen = find_live(req, id, codec);
     struct row_read *r = row_read_create(req, what, codec, id);
     if (!r) return;
-    if (gen) delete_live(r, req->server, gen);
+    r->server = req->server;
+    if (gen) delete_live(gen); /* its end is stored before this deletes it */
     r->base.run = run_delete;
     stored_read_push(&r->base, false);
 }
@@ -620,7 +623,8 @@ void stored_request_delete(struct http_request *req, struct generation *gen) {
     const struct str id = gen ? str_of(gen->answer.id) : req->arg;
     struct row_read *r = row_read_create(req, "request", NULL, id);
     if (!r) return;
-    if (gen) delete_live(r, req->server, gen);
+    r->server = req->server;
+    if (gen) delete_live(gen); /* its end is stored before this deletes it */
     r->base.run = run_forget;
     stored_read_push(&r->base, false);
 }

@@ -460,6 +460,23 @@ def test_a_response_that_was_deleted_while_it_ran_is_gone(model, tmp_path):
         assert server.get(f"/v1/responses/{made['id']}").status == 404
 
 
+def test_what_is_deleted_while_it_is_resumed_is_gone(model, tmp_path):
+    with crashing(model, tmp_path) as server:
+        ids = [server.post("/v1/responses", response_body(8000, background=True)).json["id"]
+               for _ in range(100)]
+    with Server(model, *PACED, "--served-model-name", "tiny", "--data-dir", tmp_path / "data",
+                ready=False) as server, server.connect() as sock:
+        sock.sendall(b"".join(http_request("DELETE", f"/v1/responses/{made}") for made in ids))
+        data = b""
+        while data.count(b'"deleted":true') < len(ids):
+            data += sock.recv(65536)
+        server.wait_ready()
+        assert wait_until(server.is_quiet, 10)
+        for made in ids:
+            assert server.plain("GET", f"/v1/responses/{made}").status == 404
+            assert server.plain("GET", f"/v1/requests/{made}").status == 404
+
+
 def test_a_request_id_that_is_used_again_deletes_what_it_finds(model, tmp_path):
     """The older one is in memory, the newer one is not any more."""
     with serve(model, tmp_path, "--keep-s", "0", runner=PACED) as server:
