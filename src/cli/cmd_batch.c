@@ -78,7 +78,7 @@ static enum exit_code read_paths(struct job *j, struct err *err) {
         return usage_set(err, "batch: no input; give a file with a request on each line, or -");
     j->in_path = args_operand(a, 0);
     j->out_path = args_text(a, "output");
-    if (!j->out_path)
+    if (!j->out_path || !j->out_path[0])
         return usage_set(err, "batch: no output; give -o OUT, or -o - for standard output");
     if (file_is_dir(j->out_path))
         return usage_set(err, "batch: -o %s is a folder; give the name of a file", j->out_path);

@@ -22,14 +22,15 @@ enum { BUSY_MS = 1000 };
 static const int64_t INTEGRITY_BYTES_MAX = (int64_t)64 << 20;
 static const int64_t QUICK_BYTES_MAX = 256 << 20; /* takes about a quarter of a second */
 
-/* In this order: the first two only work on an empty file, before anything is written to it.
- * synchronous=EXTRA is for the change to the log, which SQLite makes with a journal: if the power
+/* These only work on an empty file, before anything is written to it. On any other one the second
+ * writes its first page again, which a full disk would not allow. */
+static const char empty_settings[] = "PRAGMA page_size = 4096;"
+                                     "PRAGMA auto_vacuum = INCREMENTAL;";
+/* synchronous=EXTRA is for the change to the log, which SQLite makes with a journal: if the power
  * goes later and the deleted journal is there again, SQLite would undo all that was written since.
  * Other programs may read the database while the server runs, for a backup, so its lock is not
  * exclusive. secure_delete=FAST overwrites what is deleted where that costs no further pages. */
-static const char settings[] = "PRAGMA page_size = 4096;"
-                               "PRAGMA auto_vacuum = INCREMENTAL;"
-                               "PRAGMA synchronous = EXTRA;"
+static const char settings[] = "PRAGMA synchronous = EXTRA;"
                                "PRAGMA mmap_size = 0;"
                                "PRAGMA cache_size = -8192;"
                                "PRAGMA temp_store = MEMORY;"
@@ -47,6 +48,14 @@ static enum status set_paths(struct store_db *db, const char *dir, struct err *e
     /* SQLite's limit is shorter than ours. */
     if (!fits || strlen(db->wal_path) > 500) return err_set(err, ST_IO, "%s: name too long", dir);
     return ST_OK;
+}
+
+static enum status say_damaged(struct store_db *db, const char *what, struct err *err) {
+    db->is_damaged = true;
+    return err_set(err, ST_BAD,
+                   "%s: the database is damaged (%s); restore a backup, or start with "
+                   "--jobs-recover to move it aside and begin with an empty one",
+                   db->path, what);
 }
 
 /* SQLite gives its other files the mode of the database, so it is made here. */
@@ -67,6 +76,9 @@ static enum status make_file(struct store_db *db, struct err *err) {
     if (rc != 0)
         return err_set(err, ST_IO, "%s: cannot set its mode: %s", db->path, strerror(error));
     if (is_new) db_sync_folder(db->dir);
+    /* SQLite would delete the log. */
+    if (info.st_size == 0 && stat(db->wal_path, &info) == 0 && info.st_size > 0)
+        return say_damaged(db, "it is empty, but its log is not", err);
     return ST_OK;
 }
 
@@ -81,14 +93,6 @@ static int note_commit(void *ctx, sqlite3 *sqlite, const char *name, int pages) 
     return SQLITE_OK;
 }
 
-static enum status say_damaged(struct store_db *db, const char *what, struct err *err) {
-    db->is_damaged = true;
-    return err_set(err, ST_BAD,
-                   "%s: the database is damaged (%s); restore a backup, or start with "
-                   "--jobs-recover to move it aside and begin with an empty one",
-                   db->path, what);
-}
-
 /* A failure while opening that says that the file itself is bad. */
 static enum status judge(struct store_db *db, enum status st, struct err *err) {
     if (st == ST_OK || !db->sqlite) return st;
@@ -96,6 +100,13 @@ static enum status judge(struct store_db *db, enum status st, struct err *err) {
     if (rc == SQLITE_CORRUPT || rc == SQLITE_NOTADB)
         return say_damaged(db, sqlite3_errstr(rc), err);
     return st;
+}
+
+static enum status use_settings(struct store_db *db, struct err *err) {
+    int64_t pages = 0;
+    TRY(db_get_int(db, "PRAGMA page_count", NO_VALUES, &pages, err));
+    if (pages == 0) TRY(db_exec(db, empty_settings, err));
+    return db_exec(db, settings, err);
 }
 
 static enum status use_log(struct store_db *db, struct err *err) {
@@ -163,7 +174,7 @@ static enum status open_sqlite(struct store_db *db, const char *vfs, struct err 
     sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     sqlite3_wal_hook(db->sqlite, note_commit, db);
-    TRY(db_exec(db, settings, err));
+    TRY(use_settings(db, err));
     TRY(db_prepare_control(db, err));
     TRY(use_log(db, err));
     TRY(check_integrity(db, err));

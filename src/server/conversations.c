@@ -96,6 +96,17 @@ void handle_conversation_create(struct http_request *req) {
 
 /* ---- read ---- */
 
+/* An item is missing: the response names it, if its conversation exists. */
+static enum status name_missing(struct stored_read *base, struct store_db *db, const char *item,
+                                enum status st, struct err *err) {
+    struct conversation_row row = {0};
+    if (st != ST_MISSING || !item[0]) return st;
+    TRY(conversations_find(db, str_of(base->owner), str_of(base->id), &row, err));
+    conversation_row_deinit(&row);
+    return api_refuse(&base->error, 404, NULL, "not_found",
+                      "conversation \"%s\" has no item \"%s\"", base->id, item);
+}
+
 static bool add_item(void *ctx, struct str item_id, struct str json) {
     struct conversation_read *r = ctx;
     struct buf *out = object_page_add(&r->page, item_id);
@@ -111,7 +122,8 @@ static enum status run_list(struct stored_read *base, struct store_db *db, struc
                                       .ascending = r->choice.ascending};
     object_page_deinit(&r->page);
     object_page_init(&r->page, r->choice.limit);
-    TRY(conversations_list(db, &page, str_of(base->id), add_item, r, err));
+    enum status st = conversations_list(db, &page, str_of(base->id), add_item, r, err);
+    TRY(name_missing(base, db, r->after, st, err));
     object_page_put(&r->page, PAGE_OPENAI, &base->body);
     return buf_status(&base->body);
 }
@@ -123,7 +135,7 @@ static enum status run_item(struct stored_read *base, struct store_db *db, struc
                             &items, err));
     enum status st = items_find_put(items, str_of(r->item), &base->body);
     mem_free((char *)(uintptr_t)items.ptr);
-    return st;
+    return name_missing(base, db, r->item, st, err);
 }
 
 void handle_conversation_get(struct http_request *req) {
@@ -208,8 +220,10 @@ static enum status run_delete(struct stored_read *base, struct store_db *db, str
 
 /* The response is the conversation, as OpenAI's is. */
 static enum status run_delete_item(struct stored_read *base, struct store_db *db, struct err *err) {
-    TRY(conversations_delete_item(db, str_of(base->owner), str_of(base->id),
-                                  str_of(self(base)->item), err));
+    const char *item = self(base)->item;
+    enum status st =
+        conversations_delete_item(db, str_of(base->owner), str_of(base->id), str_of(item), err);
+    TRY(name_missing(base, db, item, st, err));
     return put_conversation(base, db, err);
 }
 

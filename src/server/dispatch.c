@@ -86,6 +86,19 @@ static enum status check_coding(const struct http_request *req, struct api_error
                       "Content-Encoding");
 }
 
+/* A file whose length is announced is refused before it is sent. */
+static enum status check_file(const struct http_request *req, struct api_error *e) {
+    const uint64_t file_max = req->server->memory.file_max;
+    uint64_t bytes;
+    if (req->route->body_bytes != BODY_FILE) return ST_OK;
+    if (!str_to_u64(http_find(req->head, "content-length"), &bytes)) return ST_OK;
+    if (bytes <= routes_body_bytes(req->route, 0, file_max)) return ST_OK;
+    return api_refuse(e, 413, NULL, "file_too_large",
+                      "the request body has %llu bytes; this server takes files of at most %llu "
+                      "(--file-max)",
+                      (unsigned long long)bytes, (unsigned long long)file_max);
+}
+
 /* Probes and administrators are answered whatever the load is. */
 static enum status check_load(const struct http_request *req, struct api_error *e) {
     if (req->grant.key && req->grant.key->is_admin) return ST_OK;
@@ -110,6 +123,7 @@ static void accept_head(struct http_request *req) {
         st = server_check_draining(req->server, &e);
     if (st == ST_OK && req->route && req->route->class != ROUTE_PROBE) st = check_load(req, &e);
     if (st == ST_OK && req->route) st = check_coding(req, &e);
+    if (st == ST_OK && req->route) st = check_file(req, &e);
     if (st != ST_OK)
         respond_error(req, &e);
     else if (!is_known)

@@ -5,13 +5,28 @@
 #include <stdio.h>
 #include <xxhash.h>
 
+#include "base/buf.h"
 #include "format/model_file.h"
 #include "tensor/row_source.h"
 
-enum { SAMPLES = 16, SAMPLE_BYTES = 4096 };
+enum { SAMPLES_MAX = 1024, SAMPLE_BYTES = 4096, VALUE_BYTES_MAX = 64 << 10 };
 
 static uint64_t add(uint64_t hash, const void *bytes, size_t len) {
     return XXH3_64bits_withSeed(bytes, len, hash);
+}
+
+static uint64_t add_facts(uint64_t hash, const struct model_file *f) {
+    struct buf text;
+    buf_init(&text, VALUE_BYTES_MAX);
+    for (size_t i = 0; i < meta_count(f); i++) {
+        const struct str key = meta_key(f, i);
+        buf_clear(&text);
+        meta_put_value(f, i, &text);
+        hash = add(hash, key.ptr, key.len);
+        hash = add(hash, buf_str(&text).ptr, text.len);
+    }
+    buf_deinit(&text);
+    return hash;
 }
 
 static uint64_t add_shapes(uint64_t hash, const struct model_file *f) {
@@ -25,17 +40,22 @@ static uint64_t add_shapes(uint64_t hash, const struct model_file *f) {
     return hash;
 }
 
-/* The middle of tensors at even distances; of a quantised folder's matrix, of its codes. */
+/* The middle of each tensor, or of tensors at even distances; of a quantised folder's matrix, of
+ * its codes. */
 static uint64_t add_samples(uint64_t hash, const struct model_file *f) {
-    const size_t count = tensor_count(f);
-    for (size_t i = 0; i < SAMPLES && count > 0; i++) {
-        const struct tensor_info *t = tensor_at(f, i * (count - 1) / (SAMPLES - 1));
+    const size_t count = tensor_count(f), samples = count < SAMPLES_MAX ? count : SAMPLES_MAX;
+    for (size_t i = 0; i < samples; i++) {
+        const struct tensor_info *t = tensor_at(f, i * count / samples);
         const struct row_part whole =
             t->source ? t->source->parts[0] : (struct row_part){t->data, t->bytes};
         const size_t len = whole.bytes < SAMPLE_BYTES ? whole.bytes : SAMPLE_BYTES;
         hash = add(hash, (const char *)whole.ptr + (whole.bytes - len) / 2, len);
     }
     return hash;
+}
+
+uint64_t fingerprint_file(const struct model_file *f) {
+    return add_samples(add_shapes(add_facts(0, f), f), f);
 }
 
 void fingerprint_make(const struct fingerprint_parts *p, char out[FINGERPRINT_BYTES]) {
@@ -45,7 +65,6 @@ void fingerprint_make(const struct fingerprint_parts *p, char out[FINGERPRINT_BY
                        p->special_in_content, p->forced_text);
     uint64_t hash = add(0, text, len < (int)sizeof(text) ? (size_t)len : sizeof(text) - 1);
     hash = add(hash, p->chat_template.ptr, p->chat_template.len);
-    hash = add_shapes(hash, p->file);
-    hash = add_samples(hash, p->file);
+    hash = add(hash, &p->file_hash, sizeof(p->file_hash));
     snprintf(out, FINGERPRINT_BYTES, "fp_%012llx", (unsigned long long)(hash >> 16));
 }

@@ -1,16 +1,17 @@
 /* server/fingerprint.h - the name of everything that an answer's bits depend on besides the
  * request: "fp_" and twelve digits (OpenAI's system_fingerprint).
  *
- * Of the weights a sample is read, so that a start stays fast: sixteen places in the file, and the
- * names, types and shapes of all tensors. Two models that differ only elsewhere have the same
- * fingerprint; training changes weights everywhere.
+ * Of the weights a sample is read, so that a start stays fast: the middle of every tensor (of 1,024
+ * of them, if there are more), and the names, types and shapes of all tensors and the model's
+ * metadata. Two models that differ only elsewhere have the same fingerprint.
  *
- * Thread: any. Reads up to 64 KiB of the model's file.
+ * Thread: any. fingerprint_file reads up to 4 MiB of the model's file: not on the I/O thread.
  */
 #ifndef SERVER_FINGERPRINT_H
 #define SERVER_FINGERPRINT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/str.h"
 
@@ -18,8 +19,10 @@ struct model_file;
 
 enum { FINGERPRINT_BYTES = 24 };
 
+uint64_t fingerprint_file(const struct model_file *f);
+
 struct fingerprint_parts {
-    const struct model_file *file;
+    uint64_t file_hash;       /* fingerprint_file */
     struct str chat_template; /* empty: none */
     const char *device;       /* name; "none" if nothing is computed */
     const char *weights;      /* --weights */

@@ -56,6 +56,7 @@ struct generation {
     bool is_findable;   /* its events are kept for a while after the end */
     bool is_deleted;    /* by its client: no path finds it any more, also while it still ends */
     bool is_durable;    /* stored before it is acknowledged (server/stored_answer.h) */
+    bool is_unstored;   /* durable, and its end is not on disk yet: it is given from memory */
     bool is_recovered;  /* it was stored before this process began */
     bool is_batch;      /* a line of a batch: runs with what others leave over */
     bool is_unlimited;  /* no limit of its key and of the queue applies to it */
@@ -138,9 +139,9 @@ bool generation_is_left_open(const struct generation *gen);
 /* Its answer is done: do not keep it any longer. The generation may be freed. */
 void generation_forget(struct generation *gen);
 
-/* A client may see it: it runs or is kept, and was not deleted. */
+/* A client may see it: it runs, is kept or waits for the disk, and was not deleted. */
 static inline bool generation_is_visible(const struct generation *gen) {
-    return !gen->is_deleted && (gen->is_findable || !gen->has_ended);
+    return !gen->is_deleted && (gen->is_findable || gen->is_unstored || !gen->has_ended);
 }
 
 #endif

@@ -47,6 +47,7 @@ struct model_parts {
     char path[MODEL_PATH_BYTES];
     struct start_part start_parts[START_PARTS_MAX];
     uint32_t start_part_count;
+    uint64_t file_hash; /* of its fingerprint */
     int64_t part_began_us;
     uv_async_t output, embedded;
     bool has_handles;
@@ -165,6 +166,10 @@ static void close_parts(struct model_parts *p) {
     loaded_model_close(&p->encoder);
 }
 
+static const struct model_file *file_of(const struct model_parts *p) {
+    return p->service.engine ? p->service.loaded.file : p->encoder.file;
+}
+
 static void *load_main(void *arg) {
     struct registry *r = arg;
     for (uint32_t i = 0; i < r->count && !atomic_load(&r->stopping); i++) {
@@ -175,6 +180,7 @@ static void *load_main(void *arg) {
         begin_part(p, "find");
         p->status = open_model(r, p);
         begin_part(p, NULL);
+        if (p->status == ST_OK) p->file_hash = fingerprint_file(file_of(p));
         if (p->status != ST_OK) close_parts(p);
         atomic_store(&r->busy, 0);
         atomic_store(&r->done_count, i + 1);
@@ -232,7 +238,7 @@ static void fill_served(struct registry *r, struct model_parts *p) {
     m->file_bytes = bytes_of(p, m->loaded->file);
     snprintf(m->path, sizeof(m->path), "%s", p->path);
     const struct fingerprint_parts parts = {
-        .file = m->loaded->file,
+        .file_hash = p->file_hash,
         .chat_template = m->chat ? chat_prompt_source(m->chat, true) : STR(""),
         .device = m->loaded->has_weights ? m->loaded->device.name : "none",
         .weights = r->settings->weights,

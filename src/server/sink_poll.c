@@ -211,20 +211,10 @@ void handle_generation_get(struct http_request *req) {
         start_poll(req, gen, after, wait_ms);
 }
 
-/* The generation may be freed. */
-static void forget(struct generation *gen, bool was_live) {
-    struct api_error e = {0};
-    api_refuse(&e, 499, NULL, "request_cancelled", "the request was cancelled");
-    if (was_live)
-        generation_fail(gen, &e);
-    else
-        generation_forget(gen);
-}
-
 void handle_generation_delete(struct http_request *req) {
     struct generation *gen = find_own(req);
-    if (!gen && req->server->store) {
-        stored_request_delete(req);
+    if (gen ? gen->is_durable : req->server->store != NULL) {
+        stored_request_delete(req, gen);
         return;
     }
     if (!gen) {
@@ -232,17 +222,14 @@ void handle_generation_delete(struct http_request *req) {
         return;
     }
     char body[GENERATION_ID_BYTES + 64];
-    bool was_live = !answer_is_done(&gen->answer);
-    const bool is_durable = gen->is_durable;
-    if (is_durable) {
-        gen->is_deleted = true;
-        gen->is_findable = false;
-    }
+    struct api_error e = {0};
+    const bool is_live = !answer_is_done(&gen->answer);
     int len = snprintf(body, sizeof(body), "{\"id\":\"%s\",\"status\":\"%s\"}", gen->answer.id,
-                       was_live ? "cancelled" : status_of(gen));
-    forget(gen, was_live);
-    if (is_durable)
-        stored_request_delete(req); /* after its end is stored */
+                       is_live ? "cancelled" : status_of(gen));
+    api_refuse(&e, 499, NULL, "request_cancelled", "the request was cancelled");
+    if (is_live)
+        generation_fail(gen, &e); /* it may be freed here, and below */
     else
-        respond(req, &(struct response){.status = 200, .body = {body, (size_t)len}});
+        generation_forget(gen);
+    respond(req, &(struct response){.status = 200, .body = {body, (size_t)len}});
 }

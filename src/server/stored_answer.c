@@ -27,6 +27,7 @@ struct stored {
     struct generation *generation; /* until it was inserted */
     char id[ANSWER_ID_BYTES];
     bool is_inserted; /* there is a row */
+    bool is_locked;   /* its conversation has another answer that is not complete */
 
     struct store_op insert;
     struct buf body, items, prompt;
@@ -129,7 +130,10 @@ static void finish_done(struct store_op *op) {
     }
     if (op->status != ST_OK) log_unstored(r, &op->err);
     struct keeper *k = r->keeper;
-    if (k) generation_detach_sink(k->base.generation, &k->base);
+    if (k) {
+        k->base.generation->is_unstored = false;
+        generation_detach_sink(k->base.generation, &k->base);
+    }
     unref(r);
 }
 
@@ -145,8 +149,9 @@ void stored_answers_retry(struct server *s) {
 }
 
 /* Its generation stays until the end is stored: long texts are written on the store's thread. */
-static void begin_finish(struct stored *r, const struct answer *a) {
-    r->answer = a;
+static void begin_finish(struct stored *r, struct generation *gen) {
+    gen->is_unstored = true;
+    r->answer = &gen->answer;
     push_finish(r);
 }
 
@@ -195,7 +200,7 @@ static bool keeper_advance(struct sink *s) {
     }
     if (!k->encoder.has_ended) return false;
     k->is_finishing = true;
-    begin_finish(r, a);
+    begin_finish(r, s->generation);
     return false;
 }
 
@@ -232,8 +237,14 @@ static const struct sink_kind keeper_kind = {
 
 /* ---- the beginning ---- */
 
+/* That the conversation is free was seen before, too, but another request may have come between. */
 static enum status run_insert(struct store_op *op, struct store_db *db) {
     struct stored *r = LIST_ITEM(&op->in_store, struct stored, insert.in_store);
+    const struct str conversation = r->row.conversation;
+    enum status st = ST_OK;
+    if (conversation.len > 0) st = conversations_check_complete(db, conversation, &op->err);
+    r->is_locked = st == ST_BAD;
+    TRY(st);
     return answers_insert(db, &r->row, &op->err);
 }
 
@@ -247,7 +258,10 @@ static void insert_done(struct store_op *op) {
     buf_deinit(&r->body);
     buf_deinit(&r->items);
     buf_deinit(&r->prompt);
-    if (st != ST_OK) storage_refuse(st, &op->err, "answer", &e);
+    if (r->is_locked)
+        api_refuse(&e, 409, "conversation", "conversation_locked", "%s", op->err.text);
+    else if (st != ST_OK)
+        storage_refuse(st, &op->err, "answer", &e);
     if (r->is_inserted && !r->keeper) push_finish(r); /* it was cancelled: deletes the row */
     /* The generation waits for this, also if it was cancelled. */
     generation_stored(gen, st == ST_OK ? ST_OK : ST_BAD, &e);

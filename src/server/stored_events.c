@@ -32,14 +32,21 @@ static bool take_event(struct str *rest, struct event *out) {
 }
 
 struct str stored_events_after(struct str events, uint32_t after, bool has_failed) {
-    struct str rest = events, from = events, last = {0};
+    struct str rest = events, from = events, found = {0}, error = {0};
+    uint32_t error_number = 0;
     struct event ev;
-    while (take_event(&rest, &ev)) {
-        if (ev.number > after) return from;
-        last = from;
+    while (!(found.ptr && !has_failed) && take_event(&rest, &ev)) {
+        if (!found.ptr && ev.number > after) found = from;
+        if (!str_is(ev.data, "[DONE]")) {
+            error = from;
+            error_number = ev.number;
+        }
         from = rest;
     }
-    return has_failed && last.ptr ? last : str_skip(events, events.len);
+    if (!found.ptr) found = str_skip(events, events.len);
+    if (!has_failed || !error.ptr || found.len >= error.len) return found;
+    /* An answer that was given up at its beginning has no other event than its error. */
+    return found.len == 0 || error_number == 1 ? error : found;
 }
 
 static void put_item(const struct event *ev, struct buf *out) {

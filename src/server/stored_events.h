@@ -12,8 +12,9 @@
 #include "base/buf.h"
 #include "base/str.h"
 
-/* The events after number `after`. Of an answer that has failed the last event is always given: a
- * client may have seen more events of a try before the one that failed. */
+/* The events after number `after`. Of an answer that has failed at least its error is given, and
+ * what follows it, if nothing else is left or the error is event 1: a client may have seen more
+ * events of a try before the one that failed. */
 struct str stored_events_after(struct str events, uint32_t after, bool has_failed);
 /* The same events as items of a JSON list, with commas between them, at most `limit`. Returns the
  * number of the last one, or `after`; *is_all: none is left. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "access/keys.h"
 #include "api/codec.h"
 #include "api/conversation_items.h"
 #include "api/object_page.h"
@@ -16,6 +17,7 @@
 #include "jobs/answers.h"
 #include "server/generations.h"
 #include "server/handlers.h"
+#include "server/server_int.h"
 #include "server/sink.h"
 #include "server/storage.h"
 #include "server/stored_events.h"
@@ -33,13 +35,46 @@ struct row_read {
     struct answer_row row;
     uint32_t after;
     bool is_stream;
+    struct str events;       /* after `after`, in row.pieces */
+    bool is_lines;           /* they are given as lines, which are in base.body */
     struct buf metadata;     /* to be stored with it */
     struct page_choice page; /* of its items */
     char page_after[160];
+    struct server *server; /* not NULL: it deletes the answer */
 };
+
+static void cancel_live(struct generation *gen) {
+    struct api_error e = {0};
+    api_refuse(&e, 499, NULL, "request_cancelled", "the request was cancelled");
+    generation_fail(gen, &e);
+}
+
+/* The generation may be freed. */
+static void delete_live(struct generation *gen) {
+    gen->is_deleted = true;
+    gen->is_findable = false;
+    if (answer_is_done(&gen->answer))
+        generation_forget(gen);
+    else
+        cancel_live(gen);
+}
+
+/* The row was deleted. Its answer may have come into memory since the request, if it was left over
+ * from an earlier process. If the row could not be deleted, clients see the answer again. */
+static void end_delete(const struct row_read *r) {
+    const struct key *key = keys_find_owner(r->server->keys, str_of(r->base.owner));
+    const struct str id = r->row.id.len > 0 ? r->row.id : str_of(r->base.id);
+    struct generation *gen = key ? generation_find(r->server->generations, key, id) : NULL;
+    if (!gen || !gen->is_durable || !str_is(id, gen->answer.id)) return;
+    if (store_may_recover(r->base.op.status))
+        gen->is_deleted = false;
+    else if (r->base.op.status == ST_OK && !gen->is_deleted)
+        delete_live(gen);
+}
 
 static void deinit_row(struct stored_read *base) {
     struct row_read *r = (struct row_read *)base;
+    if (r->server) end_delete(r);
     answer_row_deinit(&r->row);
     buf_deinit(&r->metadata);
 }
@@ -80,6 +115,23 @@ static enum status run_find(struct stored_read *base, struct store_db *db, struc
     return find_row((struct row_read *)base, db, err);
 }
 
+static bool has_failed(const struct answer_row *row) {
+    return row->state == ANSWER_FAILED || row->state == ANSWER_CANCELLED;
+}
+
+/* The events of a long answer are cut here, and not on the I/O thread. */
+static enum status run_events(struct stored_read *base, struct store_db *db, struct err *err) {
+    struct row_read *r = (struct row_read *)base;
+    char name[64];
+    TRY(find_row(r, db, err));
+    str_store(r->row.codec, name, sizeof(name));
+    const struct codec *codec = codec_find(name);
+    r->events = stored_events_after(r->row.pieces, r->after, has_failed(&r->row));
+    r->is_lines = codec && codec->framing != FRAMING_SSE;
+    if (r->is_lines) stored_events_put_lines(r->events, &base->body);
+    return buf_status(&base->body) == ST_OK ? ST_OK : ST_NOMEM;
+}
+
 static void refuse_unknown(struct http_request *req, const char *what) {
     struct api_error e = {0};
     api_refuse(&e, 404, NULL, "not_found", "no such %s: \"%.*s\"", what, STR_ARG(req->arg));
@@ -115,27 +167,15 @@ static void respond_not_resumed(struct http_request *req) {
     respond_error(req, &e);
 }
 
-static bool has_failed(const struct answer_row *row) {
-    return row->state == ANSWER_FAILED || row->state == ANSWER_CANCELLED;
-}
-
-static void respond_events(struct http_request *req, const struct answer_row *row, uint32_t after) {
-    struct str events = stored_events_after(row->pieces, after, has_failed(row));
-    struct buf lines;
-    char name[64];
-    str_store(row->codec, name, sizeof(name));
-    const struct codec *codec = codec_find(name);
-    bool is_sse = !codec || codec->framing == FRAMING_SSE;
+static void respond_events(const struct row_read *r) {
     static const struct http_header headers[] = {{{"cache-control", 13}, {"no-store", 8}}};
-    buf_init(&lines, row->pieces.len + 1);
-    if (!is_sse) stored_events_put_lines(events, &lines);
-    respond(req, &(struct response){.status = 200,
-                                    .type = is_sse ? "text/event-stream; charset=utf-8"
-                                                   : "application/x-ndjson",
-                                    .body = is_sse ? events : buf_str(&lines),
-                                    .headers = headers,
-                                    .header_count = 1});
-    buf_deinit(&lines);
+    respond(r->base.http,
+            &(struct response){.status = 200,
+                               .type = r->is_lines ? "application/x-ndjson"
+                                                   : "text/event-stream; charset=utf-8",
+                               .body = r->is_lines ? buf_str(&r->base.body) : r->events,
+                               .headers = headers,
+                               .header_count = 1});
 }
 
 /* An open row that is not in memory: its object, with the status "queued". */
@@ -195,7 +235,7 @@ static void reply_response(struct stored_read *base) {
     else if (is_open)
         respond_queued(base->http, &r->row);
     else if (r->is_stream)
-        respond_events(base->http, &r->row, r->after);
+        respond_events(r);
     else
         respond(base->http, &(struct response){.status = 200, .body = r->row.whole});
 }
@@ -233,19 +273,13 @@ void handle_response_get(struct http_request *req) {
         if (!r) return;
         r->after = after;
         r->is_stream = is_stream;
-        r->base.run = run_find;
+        r->base.run = is_stream ? run_events : run_find;
         r->base.reply = reply_response;
         stored_read_push(&r->base, true);
     }
 }
 
 /* ---- cancel and delete ---- */
-
-static void cancel_live(struct generation *gen) {
-    struct api_error e = {0};
-    api_refuse(&e, 499, NULL, "request_cancelled", "the request was cancelled");
-    generation_fail(gen, &e);
-}
 
 /* It has ended: cancelling changes nothing. */
 static void reply_ended(struct stored_read *base) {
@@ -309,13 +343,8 @@ static void delete_stored(struct http_request *req, const char *prefix, const ch
     struct generation *gen = find_live(req, id, codec);
     struct row_read *r = row_read_create(req, what, codec, id);
     if (!r) return;
-    if (gen && !answer_is_done(&gen->answer)) {
-        gen->is_deleted = true;
-        gen->is_findable = false;
-        cancel_live(gen); /* its end is stored before this deletes it */
-    } else if (gen) {
-        generation_forget(gen);
-    }
+    r->server = req->server;
+    if (gen) delete_live(gen); /* its end is stored before this deletes it */
     r->base.run = run_delete;
     stored_read_push(&r->base, false);
 }
@@ -555,10 +584,11 @@ static const char *state_text(enum answer_state s) {
     return names[s];
 }
 
-static void reply_poll(struct stored_read *base) {
+static enum status run_poll(struct stored_read *base, struct store_db *db, struct err *err) {
     struct row_read *r = (struct row_read *)base;
     struct buf events;
     bool is_all = true;
+    TRY(find_row(r, db, err));
     buf_init(&events, r->row.pieces.len * 2 + 64);
     struct str rest = stored_events_after(r->row.pieces, r->after, has_failed(&r->row));
     uint32_t next = stored_events_put_list(rest, r->after, EVENTS_A_POLL, &is_all, &events);
@@ -567,9 +597,9 @@ static void reply_poll(struct stored_read *base) {
     buf_put_str(&base->body, buf_str(&events));
     buf_printf(&base->body, "],\"next\":%u,\"done\":%s}", next,
                is_all && r->row.state != ANSWER_OPEN ? "true" : "false");
-    if (buf_status(&events) != ST_OK) base->body.status = buf_status(&events);
+    const bool fits = buf_status(&events) == ST_OK && buf_status(&base->body) == ST_OK;
     buf_deinit(&events);
-    respond_json(base->http, &base->body);
+    return fits ? ST_OK : ST_NOMEM;
 }
 
 static void reply_resume(struct stored_read *base) {
@@ -577,15 +607,15 @@ static void reply_resume(struct stored_read *base) {
     if (r->row.state == ANSWER_OPEN)
         respond_not_resumed(base->http);
     else
-        respond_events(base->http, &r->row, r->after);
+        respond_events(r);
 }
 
 void stored_request_get(struct http_request *req, uint32_t after, bool is_stream) {
     struct row_read *r = row_read_create(req, "request", NULL, req->arg);
     if (!r) return;
     r->after = after;
-    r->base.run = run_find;
-    r->base.reply = is_stream ? reply_resume : reply_poll;
+    r->base.run = is_stream ? run_events : run_poll;
+    r->base.reply = is_stream ? reply_resume : NULL;
     stored_read_push(&r->base, true);
 }
 
@@ -597,9 +627,12 @@ static enum status run_forget(struct stored_read *base, struct store_db *db, str
     return answers_delete(db, str_of(base->owner), r->row.id, err);
 }
 
-void stored_request_delete(struct http_request *req) {
-    struct row_read *r = row_read_create(req, "request", NULL, req->arg);
+void stored_request_delete(struct http_request *req, struct generation *gen) {
+    const struct str id = gen ? str_of(gen->answer.id) : req->arg;
+    struct row_read *r = row_read_create(req, "request", NULL, id);
     if (!r) return;
+    r->server = req->server;
+    if (gen) delete_live(gen); /* its end is stored before this deletes it */
     r->base.run = run_forget;
     stored_read_push(&r->base, false);
 }

@@ -10,6 +10,7 @@
 
 #include "base/str.h"
 
+struct generation;
 struct http_request;
 struct json;
 struct page_choice;
@@ -25,6 +26,7 @@ struct json *stored_body_parse(struct http_request *req);
 
 /* /v1/requests/ID of an answer that is not in memory. */
 void stored_request_get(struct http_request *req, uint32_t after, bool is_stream);
-void stored_request_delete(struct http_request *req);
+/* The same, or of `gen`, which is durable and may be freed here. NULL: it is not in memory. */
+void stored_request_delete(struct http_request *req, struct generation *gen);
 
 #endif

@@ -108,8 +108,9 @@ static void check_row(struct recovery *r, const struct served_model *m, const st
                    r->row.lost_count);
     else if (!str_is(r->row.fingerprint, m->fingerprint))
         api_refuse(&r->error, 409, NULL, "fingerprint_changed",
-                   "the answer cannot be continued: it was begun as %.*s, and the server is now "
-                   "%s (another version, model file, chat template, context length, device or KV "
+                   "the system fingerprint has changed: the answer was begun as %.*s, and the "
+                   "server is now %s (another version, model file, chat template, context length, "
+                   "device or KV "
                    "type); send the request again",
                    STR_ARG(r->row.fingerprint), m->fingerprint);
 }

@@ -371,6 +371,7 @@ def test_wrong_arguments(model, tmp_path):
     source = write(tmp_path / "in", lines_of(2))
     assert "no input" in refusal(USAGE, "batch", "-m", model, "-o", "x")
     assert "give -o OUT" in refusal(USAGE, "batch", source, "-m", model)
+    assert "give -o OUT" in refusal(USAGE, "batch", source, "-m", model, "-o", "")
     assert "folder" in refusal(USAGE, "batch", source, "-m", model, "-o", tmp_path)
     refusal(MISSING, "batch", tmp_path / "none", "-m", model, "-o", tmp_path / "out", *SIM)
     refusal(MISSING, "batch", source, "-m", "no-such-model", "-o", tmp_path / "out", *SIM)

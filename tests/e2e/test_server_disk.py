@@ -144,11 +144,46 @@ def test_a_full_disk_refuses_new_durable_work_alone(model, disk):
     check_stored(model, data, [before, running, after])
 
 
+def test_an_answer_that_waits_for_the_disk_stays_complete(model, disk):
+    """Also when the time is over for which ended answers are kept, and after a DELETE that failed."""
+    with serve(model, disk / "data", "--keep-s", "0", runner=PACED) as server:
+        ended, running = [response(server, tokens, background=True).json["id"]
+                          for tokens in (40, 4000)]
+        fill(disk)
+        assert wait_until(lambda: is_done(server, ended), 10)
+        for path in (f"/v1/responses/{ended}", f"/v1/requests/{ended}"):
+            assert server.request("DELETE", path).status == 507
+            assert is_done(server, ended)
+        assert server.request("DELETE", f"/v1/responses/{running}").status == 507
+        assert server.get(f"/v1/responses/{running}").json["status"] == "cancelled"
+        (disk / "filler").unlink()
+        assert works_again(server)
+        assert is_done(server, ended)
+        assert wait_until(lambda: stored_state(disk / "data", running) == 3, 10)
+        assert server.get(f"/v1/responses/{running}").json["status"] == "cancelled"
+        for made in (ended, running):
+            assert server.request("DELETE", f"/v1/responses/{made}").status == 200
+            assert server.get(f"/v1/responses/{made}").status == 404
+
+
 def stored_state(folder, response_id):
     with database.opened(folder) as db:
         row = db.execute("SELECT state FROM answers WHERE id = ?",
                          (response_id.removeprefix("resp_"),)).fetchone()
         return row and row[0]
+
+
+def test_a_killed_server_starts_on_a_full_disk(model, disk):
+    data = disk / "data"
+    with crashing(model, data, runner=PACED) as server:
+        running = response(server, 100, background=True).json["id"]
+        fill(disk)
+    with serve(model, data) as server:
+        assert wait_until(lambda: is_done(server, running), 10)
+        check_refusals(server)
+        (disk / "filler").unlink()
+        assert works_again(server)
+        assert wait_until(lambda: stored_state(data, running) == 1, 10)
 
 
 def test_a_full_disk_is_noticed_in_the_log_and_the_metrics(model, disk):

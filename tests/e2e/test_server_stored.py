@@ -14,7 +14,8 @@ import time
 
 import pytest
 
-from server_lib import FAST, Server, parse_events, read_until, http_request, tiny_model, wait_until
+from server_lib import (FAST, Server, http_request, parse_events, read_all, read_until, statuses,
+                        tiny_model, wait_until)
 
 openai = pytest.importorskip("openai", reason="the package openai is not installed")
 
@@ -233,10 +234,31 @@ def test_a_conversation_grows_with_its_responses(client):
     assert one.content[0].text == "My name is Ann."
     client.conversations.items.delete(items[0].id, conversation_id=made.id)
     assert len(client.conversations.items.list(made.id).data) == 3
+    missing = items[0].id
+    for ask in (lambda: client.conversations.items.retrieve(missing, conversation_id=made.id),
+                lambda: client.conversations.items.delete(missing, conversation_id=made.id),
+                lambda: client.conversations.items.list(made.id, after=missing)):
+        with pytest.raises(openai.NotFoundError, match=f"has no item .*{missing}"):
+            ask()
     assert client.conversations.update(made.id, metadata={"x": "y"}).metadata == {"x": "y"}
     assert client.conversations.delete(made.id).deleted
     with pytest.raises(openai.NotFoundError):
         client.conversations.retrieve(made.id)
+
+
+def test_one_response_at_a_time_extends_a_conversation(model, tmp_path):
+    with serve(model, tmp_path, runner=PACED) as server:
+        made = server.post("/v1/conversations", {}).json["id"]
+        body = json.dumps(response_body(40, conversation=made)).encode()
+        socks = [server.connect() for _ in range(6)]
+        for sock in socks:
+            sock.sendall(http_request("POST", "/v1/responses", body, connection="close"))
+        answers = [read_all(sock) for sock in socks]
+        assert sorted(statuses(answer)[0] for answer in answers) == [200] + [409] * 5
+        assert sum(b"conversation_locked" in answer for answer in answers) == 5
+        items = server.plain("GET", f"/v1/conversations/{made}/items").json
+        assert len(items["data"]) == 2
+        assert server.post("/v1/responses", response_body(conversation=made)).status == 200
 
 
 # --- chats ---
@@ -375,13 +397,23 @@ def test_an_answer_that_loses_the_engine_each_time_ends(model, tmp_path):
 def test_another_model_ends_the_answer_with_a_named_error(model, tmp_path, tmp_path_factory):
     with crashing(model, tmp_path) as server:
         made = server.post("/v1/responses", response_body(300, background=True)).json
+        with server.connect() as sock:
+            body = json.dumps(chat_body(300, stream=True)).encode()
+            sock.sendall(http_request("POST", "/v1/chat/completions", body, x_request_id="mine",
+                                      x_jitney_keep="durable"))
+            read_until(sock, b"id: 2\n")
     other = tiny_model(tmp_path_factory, ctx=4096)
     with serve(other, tmp_path) as server:
         reply = ended(server, made["id"])
         assert reply["status"] == "failed"
-        assert "fp_" in reply["error"]["message"]
+        assert "fingerprint has changed" in reply["error"]["message"]
         stream = server.get(f"/v1/responses/{made['id']}?stream=true&starting_after=20").events
         assert stream and "fp_" in stream[-1][2]
+        for after in ("0", "1", "2", "200"):
+            events = server.get("/v1/requests/mine",
+                                headers={**EVENTS, "last-event-id": after}).events
+            assert [json.loads(data)["error"]["code"] for _, _, data in events[:-1]] == \
+                ["fingerprint_changed"] and events[-1][2] == "[DONE]"
     with serve(model, tmp_path, "--keep-s", "0") as server:  # it has ended for good
         assert server.get(f"/v1/responses/{made['id']}").json["status"] == "failed"
 
@@ -426,6 +458,35 @@ def test_a_response_that_was_deleted_while_it_ran_is_gone(model, tmp_path):
         made = server.post("/v1/responses", response_body(400, background=True)).json
         assert server.request("DELETE", f"/v1/responses/{made['id']}").status == 200
         assert server.get(f"/v1/responses/{made['id']}").status == 404
+
+
+def test_what_is_deleted_while_it_is_resumed_is_gone(model, tmp_path):
+    with crashing(model, tmp_path) as server:
+        ids = [server.post("/v1/responses", response_body(8000, background=True)).json["id"]
+               for _ in range(100)]
+    with Server(model, *PACED, "--served-model-name", "tiny", "--data-dir", tmp_path / "data",
+                ready=False) as server, server.connect() as sock:
+        sock.sendall(b"".join(http_request("DELETE", f"/v1/responses/{made}") for made in ids))
+        data = b""
+        while data.count(b'"deleted":true') < len(ids):
+            data += sock.recv(65536)
+        server.wait_ready()
+        assert wait_until(server.is_quiet, 10)
+        for made in ids:
+            assert server.plain("GET", f"/v1/responses/{made}").status == 404
+            assert server.plain("GET", f"/v1/requests/{made}").status == 404
+
+
+def test_a_request_id_that_is_used_again_deletes_what_it_finds(model, tmp_path):
+    """The older one is in memory, the newer one is not any more."""
+    with serve(model, tmp_path, "--keep-s", "0", runner=PACED) as server:
+        mine = {"x-request-id": "mine"}
+        older, newer = [server.post("/v1/responses", response_body(tokens, background=True),
+                                    headers=mine).json["id"] for tokens in (2000, 2)]
+        assert wait_until(lambda: server.get("/v1/requests/mine").json["id"] in older)
+        assert server.request("DELETE", "/v1/requests/mine").json["id"] in older
+        assert server.get(f"/v1/responses/{older}").status == 404
+        assert server.get(f"/v1/responses/{newer}").status == 200
 
 
 def test_a_request_id_may_look_like_an_id_of_ours(model, tmp_path):

@@ -303,6 +303,44 @@ static void test_a_damaged_database_is_refused_and_can_be_moved_aside(void **sta
     }
 }
 
+static void test_an_empty_database_with_a_log_is_damaged(void **state) {
+    struct test_store *t = *state;
+    char log[256], path[256], moved[320];
+    in_dir(t, "jitney.db-wal", log);
+    in_dir(t, "jitney.db", path);
+    for (int i = 0; i < 2; i++) { /* missing, empty */
+        int fd = open(log, O_WRONLY | O_CREAT, 0600);
+        assert_int_equal(write(fd, "log", 3), 3);
+        close(fd);
+        if (i == 1) assert_int_equal(truncate(path, 0), 0);
+        t->options.recovers = false;
+        expect_damage(t);
+        assert_int_equal(file_size(log), 3);
+        t->options.recovers = true;
+        assert_st(test_reopen(t), ST_OK);
+        snprintf(moved, sizeof(moved), "%s-wal", store_moved_to(t->store));
+        assert_int_equal(file_size(moved), 3);
+        test_shut(t);
+    }
+}
+
+/* Opening writes nothing, so a server starts on a full disk. */
+static void test_opening_writes_nothing(void **state) {
+    struct test_store *t = *state;
+    char log[256];
+    in_dir(t, "jitney.db-wal", log);
+    assert_st(test_reopen(t), ST_OK);
+    fill(t, 2, 10);
+    test_shut(t);
+    assert_st(test_reopen(t), ST_OK);
+    assert_int_equal(file_size(log), 0);
+    test_shut(t);
+    exec_sql(t, "CREATE TABLE pages AS SELECT auto_vacuum AS is_vacuumed, page_size"
+                " FROM pragma_auto_vacuum, pragma_page_size");
+    exec_sql(t, "CREATE TABLE checked (a CHECK (a)); INSERT INTO checked"
+                " SELECT is_vacuumed = 2 AND page_size = 4096 FROM pages");
+}
+
 static void test_a_healthy_database_is_not_moved_aside(void **state) {
     struct test_store *t = *state;
     t->options.recovers = true;
@@ -543,6 +581,8 @@ int main(void) {
         CASE(test_a_newer_version_is_refused),
         CASE(test_a_database_of_another_program_is_refused),
         CASE(test_a_damaged_database_is_refused_and_can_be_moved_aside),
+        CASE(test_an_empty_database_with_a_log_is_damaged),
+        CASE(test_opening_writes_nothing),
         CASE(test_a_healthy_database_is_not_moved_aside),
         CASE(test_nothing_is_written_to_a_file_that_lost_its_name),
         CASE(test_a_file_that_vanishes_during_the_commit_is_noticed),

@@ -35,11 +35,21 @@ static void test_events_continue_after_a_number(void **state) {
     assert_text(stored_events_after(STR(""), 0, false), "");
 }
 
-static void test_the_last_event_of_a_failure_is_always_given(void **state) {
+#define EARLY "id: 1\ndata: {\"error\":1}\n\n"
+#define EARLY_END "id: 2\ndata: [DONE]\n\n"
+
+static void test_the_error_of_a_failure_is_always_given(void **state) {
     (void)state;
-    assert_text(stored_events_after(STR(ALL), 9, true), THIRD);
+    assert_text(stored_events_after(STR(ALL), 9, true), SECOND THIRD);
+    assert_text(stored_events_after(STR(ALL), 3, true), SECOND THIRD);
     assert_text(stored_events_after(STR(ALL), 2, true), THIRD);
+    assert_text(stored_events_after(STR(ALL), 1, true), SECOND THIRD);
+    assert_text(stored_events_after(STR(ALL), 0, true), ALL);
+    assert_text(stored_events_after(STR(FIRST SECOND), 9, true), SECOND);
+    assert_text(stored_events_after(STR(EARLY_END), 9, true), "");
     assert_text(stored_events_after(STR(""), 9, true), "");
+    for (uint32_t after = 0; after < 4; after++)
+        assert_text(stored_events_after(STR(EARLY EARLY_END), after, true), EARLY EARLY_END);
 }
 
 static void test_events_as_a_list(void **state) {
@@ -142,7 +152,7 @@ static void test_damaged_prompts_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_events_continue_after_a_number),
-        cmocka_unit_test(test_the_last_event_of_a_failure_is_always_given),
+        cmocka_unit_test(test_the_error_of_a_failure_is_always_given),
         cmocka_unit_test(test_events_as_a_list),
         cmocka_unit_test(test_events_as_lines),
         cmocka_unit_test(test_a_cut_text_gives_whole_events_only),
