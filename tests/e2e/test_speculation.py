@@ -53,12 +53,16 @@ def test_the_hash_of_logits_is_the_same(model):
 
 
 def replay_counts(model, requests, answers, drafter):
-    """(drafted, accepted) of a replay, which are also the sums over its answers."""
+    """(drafted, accepted) of a replay, which are also the sums over its answers and its steps."""
+    trace = answers.with_suffix(".trace")
     got = answer("replay", "-m", model, "--requests", requests, "--ctx", "256", "--out", answers,
-                 "--speculate", drafter)
+                 "--trace", trace, "--speculate", drafter)
     each = [json.loads(line) for line in answers.read_text().splitlines()]
     for key in ("drafted", "accepted"):
         assert got[key] == sum(item[key] for item in each)
+    steps = [step["args"] for step in json.loads(trace.read_text())]
+    assert got["drafted"] == sum(step["drafts"] for step in steps)
+    assert got["accepted"] == sum(step["accepted"] for step in steps)
     return got["drafted"], got["accepted"]
 
 
