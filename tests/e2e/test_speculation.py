@@ -90,8 +90,34 @@ def test_wrong_names_are_refused(model, command, tmp_path):
         assert words in refusal(USAGE, command, "-m", model, *more, "--speculate", name)
 
 
-def test_generate_has_no_prediction(model):
-    assert "prediction" in refusal(USAGE, "generate", model, "-p", "x", "--speculate", "predicted")
+@pytest.mark.parametrize("words", [("generate", "-p", "x"), ("replay", "--requests", "none")],
+                         ids=["generate", "replay"])
+def test_commands_without_a_server_have_no_prediction(model, words):
+    command, *more = words
+    assert "prediction" in refusal(USAGE, command, "-m", model, *more, "--speculate", "predicted")
+
+
+def test_a_simulated_replay_drafts_repeated_questions(model, tmp_path):
+    """Simulated tokens are random, so only recent answers to the same question are right."""
+    requests = tmp_path / "in.jsonl"
+    requests.write_text("".join(json.dumps(
+        {"id": f"r{i}", "at_ms": 5000 * i, "prompt": REPEATS, "max_tokens": 40, "temperature": 1,
+         "seed": 7, "ignore_eos": True}) + "\n" for i in range(3)))
+
+    def replay(drafter):
+        answers = tmp_path / "out.jsonl"
+        got = answer("replay", "-m", model, "--sim", "this-cpu", "--requests", requests, "--out",
+                     answers, "--speculate", drafter)
+        found = [json.loads(line) for line in answers.read_text().splitlines()]
+        return got, [(a["id"], a["tokens"], a["logprobs"]) for a in found]
+
+    plain, tokens = replay("off")
+    drafted, same = replay("suffix")
+    assert same == tokens
+    assert plain["drafted"] == 0 < drafted["accepted"] <= drafted["drafted"]
+    assert drafted["steps"] < plain["steps"]
+    assert "draft model" in refusal(USAGE, "replay", "-m", model, "--sim", "this-cpu",
+                                    "--requests", requests, "--speculate", f"model:{model}")
 
 
 def test_a_draft_model_that_is_not_there_is_named(model):
