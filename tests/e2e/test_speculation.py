@@ -11,7 +11,7 @@ import json
 
 import pytest
 
-from cli_lib import BAD, MISSING, USAGE, answer, out, refusal, talking_model
+from cli_lib import BAD, GOLDEN, MISSING, USAGE, answer, out, refusal, talking_model
 from server_lib import FAST, Server, parse_events, wait_until
 
 TEXT = "/v1/completions"
@@ -129,6 +129,21 @@ def test_a_draft_model_that_is_not_there_is_named(model):
             if code == BAD:
                 raise
     assert "/nowhere" in text
+
+
+def test_the_check_of_settings_opens_the_draft_model(model, tmp_path):
+    def refused(code, draft, *flags):
+        return refusal(code, "serve", "-m", model, "--check", "--speculate", f"model:{draft}", *flags)
+
+    out("serve", "-m", model, "--check", "--speculate", f"model:{model}")
+    assert "--speculate model: /nowhere" in refused(MISSING, "/nowhere")
+    assert "is an encoder" in refused(BAD, GOLDEN / "bert")
+    other = talking_model(tmp_path / "other")
+    path = other / "tokenizer.json"
+    path.write_text(path.read_text().replace('"~": 96', '"~~": 96'))
+    assert path.read_text() != (model / "tokenizer.json").read_text()
+    assert "another vocabulary: token 96" in refused(BAD, other)
+    assert "--runner local" in refused(USAGE, model, "--runner", "sim:0")
 
 
 def body_of(i, **more):
