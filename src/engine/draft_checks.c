@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "engine/draft_model.h"
 #include "text/tokenizer.h"
 
@@ -18,7 +19,9 @@ static unsigned long long mib(uint64_t bytes) { return (unsigned long long)(byte
 
 /* ---- the vocabulary ---- */
 
-static int shown_len(struct str text) { return (int)(text.len < TEXT_MAX ? text.len : TEXT_MAX); }
+static int shown_len(struct str text) {
+    return (int)(text.len <= TEXT_MAX ? text.len : utf8_complete_len(str_take(text, TEXT_MAX)));
+}
 
 enum status draft_checks_vocab(const struct tokenizer *target, const struct tokenizer *draft,
                                struct err *err) {

@@ -140,9 +140,10 @@ def test_the_check_of_settings_opens_the_draft_model(model, tmp_path):
     assert "is an encoder" in refused(BAD, GOLDEN / "bert")
     other = talking_model(tmp_path / "other")
     path = other / "tokenizer.json"
-    path.write_text(path.read_text().replace('"~": 96', '"~~": 96'))
+    long = "~" + 30 * "\u00e9"  # the message has its first 40 bytes at most, in whole characters
+    path.write_text(path.read_text().replace('"~": 96', f'"{long}": 96'))
     assert path.read_text() != (model / "tokenizer.json").read_text()
-    assert "another vocabulary: token 96" in refused(BAD, other)
+    assert f'another vocabulary: token 96 is "{long[:20]}", in the' in refused(BAD, other)
     assert "--runner local" in refused(USAGE, model, "--runner", "sim:0")
 
 
