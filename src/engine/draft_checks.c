@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/cgroup.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/str.h"
@@ -52,7 +53,7 @@ static enum status check_vocab(const struct loaded_model *target, const struct l
 
 /* ---- memory ---- */
 
-uint64_t draft_checks_free_bytes(void) {
+static uint64_t read_available(void) {
     enum { MEMINFO_BYTES = 4096 };
     char storage[MEMINFO_BYTES];
     struct str text;
@@ -71,6 +72,11 @@ uint64_t draft_checks_free_bytes(void) {
         return str_to_u64(line, &kib) ? kib << 10 : UINT64_MAX;
     }
     return UINT64_MAX;
+}
+
+uint64_t draft_checks_free_bytes(void) {
+    const uint64_t machine = read_available(), container = cgroup_memory_left("");
+    return machine < container ? machine : container;
 }
 
 static enum status add_bytes(void *ctx, struct weight *w, struct err *err) {
