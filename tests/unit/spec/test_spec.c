@@ -114,6 +114,27 @@ static void test_the_memory_of_a_drafter_is_known_before(void **state) {
     }
 }
 
+/* The text of the sequence is another one here: the guess follows from what create has indexed. */
+static void test_a_prompt_is_indexed_before_the_first_guess(void **state) {
+    (void)state;
+    static const int32_t prompt[] = {1, 2, 3, 4, 1, 2}, other[] = {9, 8, 7, 6, 1, 2};
+    const struct speculation wanted = choose("suffix");
+    const struct spec_text text = {.prompt = prompt, .prompt_tokens = 6, .tokens_max = 20};
+    struct spec *s = open_spec("off");
+    struct spec_seq *seq;
+    struct err err = {0};
+    int32_t out[1];
+    struct draft_ask ask = {.tokens = other, .known = 6, .count = 6, .max = 1, .out = out};
+    assert_int_equal(spec_seq_create(s, &wanted, &text, &seq, &err), ST_OK);
+    spec_begin(s, 0, seq, &(struct sampling){.kind = SAMPLING_DRAW});
+    spec_source(s).propose(s, &ask, 1);
+    assert_int_equal(ask.given, 1);
+    assert_int_equal(out[0], 3);
+    spec_end(s, 0, other, 6, 6);
+    spec_seq_destroy(seq);
+    spec_destroy(s);
+}
+
 /* ---- asking ---- */
 
 /* Gives the tokens of `gives`. */
@@ -228,6 +249,7 @@ int main(void) {
         cmocka_unit_test(test_how_many_drafts_a_sequence_may_have),
         cmocka_unit_test(test_a_draft_model_must_be_there),
         cmocka_unit_test(test_the_memory_of_a_drafter_is_known_before),
+        cmocka_unit_test(test_a_prompt_is_indexed_before_the_first_guess),
         cmocka_unit_test(test_each_sequence_is_asked_of_its_own_drafter),
         cmocka_unit_test(test_drafts_end_before_a_token_that_the_model_does_not_have),
     };
