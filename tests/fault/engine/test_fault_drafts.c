@@ -1,4 +1,4 @@
-/* Goal:   an engine's steps with drafts allocate nothing.
+/* Goal:   an engine's steps with drafts allocate nothing, and drafts are no tokens of a prompt.
  * Method: a request is answered, and then again with a drafter that knows the answer, while every
  *         allocation after submit fails. The clock stands still, so steps seem to cost what the
  *         profile of a CPU says, and drafts pay.
@@ -29,9 +29,13 @@ static uint32_t answer_without_memory(struct engine *e, const struct request_spe
     struct request *r = NULL;
     struct err err = {0};
     if (engine_submit(e, in, &r, &err) != ST_OK) fail_msg("%s", err.text);
+    const struct engine_stats before = engine_stats(e);
     fail_alloc_at(0);
     for (bool did_work = true; did_work;) engine_step(e, &did_work);
     assert_false(fail_alloc_stop());
+    const struct engine_stats after = engine_stats(e);
+    assert_int_equal(after.prompt_tokens - before.prompt_tokens, in->prompt_tokens);
+    assert_int_equal(after.answer_tokens - before.answer_tokens, DRAFT_ANSWER);
     const struct choice *c = &r->choices[0];
     assert_int_equal(atomic_load(&c->finish), FINISH_LENGTH);
     memcpy(answer, c->tokens + c->prompt_tokens, DRAFT_ANSWER * sizeof(answer[0]));

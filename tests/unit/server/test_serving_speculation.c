@@ -539,6 +539,38 @@ static void test_a_key_does_not_pay_for_drafts(void **state) {
     }
 }
 
+/* Text that a grammar forces is several tokens at once, and drafts would be behind it. */
+static void test_forced_text_has_no_drafts(void **state) {
+    (void)state;
+    char folder[32], first[64] = "";
+    make_model(folder);
+    for (int has_drafts = 0; has_drafts < 2; has_drafts++) {
+        struct server_rig g;
+        struct reply r;
+        struct oracle o = {.drafts = DRAFTS_RANDOM, .rng = {.seed = 9}};
+        const char *const flags[] = {
+            "model",           folder, "kv-memory",   "16M",  "set", "threads=1", "device", "cpu",
+            "grammar-seconds", "60",   "forced-text", "true", NULL};
+        rig_open(&g, NULL, flags);
+        rig_stop_clock_at_second();
+        oracle_plug(&o, &g);
+        ask(&g, &r, COMPLETIONS, NULL,
+            has_drafts ? "{\"prompt\":\"ab\",\"seed\":4,\"max_tokens\":60,\"speculation\":"
+                         "{\"drafter\":\"model\"},\"regex\":\"a long text [a-z]{9} of it\"}"
+                       : "{\"prompt\":\"ab\",\"seed\":4,\"max_tokens\":60,"
+                         "\"regex\":\"a long text [a-z]{9} of it\"}");
+        if (r.status != 200) fail_msg("%s", buf_text(&r.body));
+        const struct str text = json_str(reply_path(r.json, "choices.0.text"));
+        assert_true(str_starts(text, STR("a long text ")));
+        if (has_drafts) assert_true(str_is(text, first));
+        snprintf(first, sizeof(first), "%.*s", STR_ARG(text));
+        assert_true(metric(&g, NULL, "vllm:spec_decode_num_draft_tokens_total") <= 0);
+        reply_free(&r);
+        rig_close(&g);
+    }
+    remove_model(folder);
+}
+
 /* ---- what is refused ---- */
 
 static void test_wrong_fields_are_refused_by_name(void **state) {
@@ -608,6 +640,7 @@ int main(void) {
         cmocka_unit_test(test_the_usage_tells_what_was_predicted),
         cmocka_unit_test(test_tokens_behind_a_stop_string_are_not_counted),
         cmocka_unit_test(test_a_key_does_not_pay_for_drafts),
+        cmocka_unit_test(test_forced_text_has_no_drafts),
         cmocka_unit_test(test_wrong_fields_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
