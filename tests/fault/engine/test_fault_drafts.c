@@ -1,4 +1,5 @@
-/* Goal:   an engine's steps with drafts allocate nothing, and drafts are no tokens of a prompt.
+/* Goal:   an engine's steps with drafts allocate nothing. Drafts are no tokens of a prompt, and the
+ *         step records have them.
  * Method: a request is answered, and then again with a drafter that knows the answer, while every
  *         allocation after submit fails. The clock stands still, so steps seem to cost what the
  *         profile of a CPU says, and drafts pay.
@@ -23,6 +24,24 @@ int64_t __wrap_clock_now(const struct clock *c) {
 
 enum { DRAFT_ANSWER = 40 };
 
+/* Of the records since the last call. */
+static void assert_recorded(struct engine *e, uint32_t drafted, uint32_t accepted) {
+    enum { PIECE_WORDS = 1 << 15 };
+    static struct record_cursor cursor;
+    static uint64_t piece[PIECE_WORDS];
+    uint32_t drafts_seen = 0, accepted_seen = 0;
+    for (size_t used; (used = record_read(engine_records(e), &cursor, piece, sizeof(piece))) > 0;) {
+        const void *at = piece, *end = (char *)piece + used;
+        for (struct record r; record_next(&at, end, &r);)
+            for (uint32_t i = 0; i < r.lists.row_count; i++) {
+                drafts_seen += r.lists.rows[i].drafts;
+                accepted_seen += r.lists.rows[i].accepted;
+            }
+    }
+    assert_int_equal(drafts_seen, drafted);
+    assert_int_equal(accepted_seen, accepted);
+}
+
 /* Answer without any allocation after submit. Returns how many drafts were accepted. */
 static uint32_t answer_without_memory(struct engine *e, const struct request_spec *in,
                                       int32_t answer[DRAFT_ANSWER]) {
@@ -40,6 +59,7 @@ static uint32_t answer_without_memory(struct engine *e, const struct request_spe
     assert_int_equal(atomic_load(&c->finish), FINISH_LENGTH);
     memcpy(answer, c->tokens + c->prompt_tokens, DRAFT_ANSWER * sizeof(answer[0]));
     uint32_t accepted = c->accepted;
+    assert_recorded(e, atomic_load(&c->drafted), accepted);
     request_unref(r);
     return accepted;
 }
@@ -61,7 +81,9 @@ static void draft_without_memory(struct service *s, const char *name) {
     in.speculation.prediction = wanted;
     in.speculation.prediction_tokens = DRAFT_ANSWER;
     assert_true(speculate_option_find(str_of(name), &in.speculation.choice));
+    wanted[DRAFT_ANSWER / 2]++;                 /* a draft that is refused */
     answer_without_memory(s->engine, &in, got); /* "suffix" remembers it */
+    wanted[DRAFT_ANSWER / 2]--;
     uint32_t accepted = answer_without_memory(s->engine, &in, got);
     assert_memory_equal(got, wanted, sizeof(wanted));
     if (accepted < DRAFT_ANSWER / 2) fail_msg("%s: %u drafts were accepted", name, accepted);
@@ -74,6 +96,7 @@ static void test_a_step_with_drafts_allocates_nothing(void **state) {
     struct service_options o = {
         .knobs = knobs_default(), .ctx_tokens = 64, .isa = "portable", .tokens_only = true};
     o.knobs.threads = 1;
+    o.record_bytes = 1 << 20;
     if (service_open(&s, TEST_SOURCE_DIR "/golden/models/llama", &o, &err) != ST_OK)
         fail_msg("%s", err.text);
     draft_without_memory(&s, "suffix");
