@@ -97,6 +97,20 @@ struct job {
 
 /* ---- settings ---- */
 
+static enum exit_code read_speculate(struct job *j, struct err *err) {
+    struct str text = str_of(args_text(j->args, "speculate"));
+    struct err why = {0};
+    if (speculate_option_parse(text, &j->speculate, &why) != ST_OK)
+        return usage_set(err, "replay: %s", why.text);
+    if (str_is(text, "predicted"))
+        return usage_set(err, "replay: --speculate predicted guesses from the prediction of a "
+                              "request to a server; choose ngram, suffix or model:PATH");
+    if (j->speculate.kind == SPECULATE_MODEL && args_text(j->args, "sim"))
+        return usage_set(err, "replay: --sim computes no model, so no draft model either; choose "
+                              "ngram or suffix");
+    return EXIT_FINE;
+}
+
 static enum exit_code read_settings(struct job *j, struct err *err) {
     const struct args *a = j->args;
     if (!args_text(a, "requests"))
@@ -113,10 +127,7 @@ static enum exit_code read_settings(struct job *j, struct err *err) {
         if (knobs_set_pair(&j->knobs, str_of(args_text_at(a, "set", i)), &why) != ST_OK)
             return usage_set(err, "replay: %s", why.text);
     }
-    struct err why = {0};
-    if (speculate_option_parse(str_of(args_text(a, "speculate")), &j->speculate, &why) != ST_OK)
-        return usage_set(err, "replay: %s", why.text);
-    return EXIT_FINE;
+    return read_speculate(j, err);
 }
 
 /* Checked before the run, which may take hours. */
@@ -215,6 +226,7 @@ static enum status open_sim(struct job *j, uint32_t vocab, struct err *err) {
                                    .knobs = j->knobs,
                                    .ctx_tokens = model_args_ctx(j->args),
                                    .vocab = vocab,
+                                   .speculate = j->speculate,
                                    .record_bytes = RECORD_BYTES};
     TRY(sim_profile_load(args_text(j->args, "sim"), &o.profile, err));
     return replay_open_sim(&o, &j->clock, &j->sim, err);

@@ -11,6 +11,8 @@
 #include "config/env.h"
 #include "hub/model_cache.h"
 #include "config/settings.h"
+#include "engine/draft_checks.h"
+#include "engine/draft_model.h"
 #include "format/model_file.h"
 #include "kernels/devices.h"
 #include "net/tls.h"
@@ -49,9 +51,13 @@ static enum exit_code check_scheduling(const struct settings *s, struct err *err
     enum status st = speculate_option_parse(str_of(s->speculate), &speculate, err);
     if (st != ST_OK) return code_of(st, s, "speculate");
     struct str runner = str_of(s->runner);
-    if (str_is(runner, "local") || str_starts(runner, STR("sim:"))) return EXIT_FINE;
-    usage_set(err, "--runner is \"%.100s\"; it must be local or sim:STEP_US", s->runner);
-    return code_of_origin(s, "runner");
+    if (!str_is(runner, "local") && !str_starts(runner, STR("sim:"))) {
+        usage_set(err, "--runner is \"%.100s\"; it must be local or sim:STEP_US", s->runner);
+        return code_of_origin(s, "runner");
+    }
+    if (speculate.kind != SPECULATE_MODEL || str_is(runner, "local")) return EXIT_FINE;
+    usage_set(err, "--speculate model needs --runner local; choose another drafter");
+    return code_of_origin(s, "speculate");
 }
 
 /* The limits that must fit into --memory-max. */
@@ -210,11 +216,39 @@ static enum status open_model(const char *path, struct err *err) {
     return st;
 }
 
+/* Can the draft model draft for the model at `path`? For one that only gives embeddings nothing is
+ * drafted. How much memory is free is not checked: another server may run until this one starts. */
+static enum status check_draft(const struct settings *s, const char *path, const char *draft,
+                               struct err *err) {
+    struct loaded_model loaded = {0};
+    struct draft_needs needs;
+    const struct draft_model_options options = {.load = {.no_weights = true, .device = s->device},
+                                                .block_tokens = knobs_default().block_size,
+                                                .seq_max = 1,
+                                                .memory_bytes = UINT64_MAX};
+    enum status st = loaded_model_open(&loaded, path, &options.load, err);
+    if (st == ST_OK && !model_is_encoder(loaded.model)) {
+        st = draft_checks_run(draft, &loaded, &options, &needs, err);
+        if (st != ST_OK) (void)err_prefix(err, st, "--speculate model");
+    }
+    loaded_model_close(&loaded);
+    return st;
+}
+
+/* The path of --speculate model:PATH, up to the setting's end; NULL: there is no draft model. */
+static const char *draft_path(const struct settings *s) {
+    struct speculate_option speculate;
+    if (speculate_option_parse(str_of(s->speculate), &speculate, NULL) != ST_OK) return NULL;
+    return speculate.kind == SPECULATE_MODEL ? speculate.path.ptr : NULL;
+}
+
 enum exit_code serve_check_models(const struct settings *s, struct err *err) {
     char path[MODEL_PATH_BYTES];
+    const char *draft = draft_path(s);
     for (uint32_t i = 0; i < s->models.count; i++) {
         enum exit_code code = resolve(s->models.items[i], path, err);
         if (code == EXIT_FINE) code = exit_of(open_model(path, err));
+        if (code == EXIT_FINE && draft) code = exit_of(check_draft(s, path, draft, err));
         if (code != EXIT_FINE) return code;
     }
     return EXIT_FINE;

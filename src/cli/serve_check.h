@@ -20,7 +20,7 @@ enum exit_code serve_check(const struct settings *s, struct err *err);
 /* Of these, the checks of settings that say how models are run (config/settings_engine.def). */
 enum exit_code serve_check_engine(const struct settings *s, struct err *err);
 
-/* Open every model's headers and tokenizer as well. */
+/* Open every model's headers and tokenizer as well, and those of a draft model. */
 enum exit_code serve_check_models(const struct settings *s, struct err *err);
 
 #endif

@@ -3,9 +3,11 @@
 
 #include <string.h>
 
+#include "base/cgroup.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "engine/draft_model.h"
 #include "text/tokenizer.h"
 
@@ -18,7 +20,9 @@ static unsigned long long mib(uint64_t bytes) { return (unsigned long long)(byte
 
 /* ---- the vocabulary ---- */
 
-static int shown_len(struct str text) { return (int)(text.len < TEXT_MAX ? text.len : TEXT_MAX); }
+static int shown_len(struct str text) {
+    return (int)(text.len <= TEXT_MAX ? text.len : utf8_complete_len(str_take(text, TEXT_MAX)));
+}
 
 enum status draft_checks_vocab(const struct tokenizer *target, const struct tokenizer *draft,
                                struct err *err) {
@@ -49,7 +53,7 @@ static enum status check_vocab(const struct loaded_model *target, const struct l
 
 /* ---- memory ---- */
 
-uint64_t draft_checks_free_bytes(void) {
+static uint64_t read_available(void) {
     enum { MEMINFO_BYTES = 4096 };
     char storage[MEMINFO_BYTES];
     struct str text;
@@ -68,6 +72,11 @@ uint64_t draft_checks_free_bytes(void) {
         return str_to_u64(line, &kib) ? kib << 10 : UINT64_MAX;
     }
     return UINT64_MAX;
+}
+
+uint64_t draft_checks_free_bytes(void) {
+    const uint64_t machine = read_available(), container = cgroup_memory_left("");
+    return machine < container ? machine : container;
 }
 
 static enum status add_bytes(void *ctx, struct weight *w, struct err *err) {

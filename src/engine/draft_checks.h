@@ -33,7 +33,8 @@ enum status draft_checks_run(const char *path, const struct loaded_model *target
 enum status draft_checks_vocab(const struct tokenizer *target, const struct tokenizer *draft,
                                struct err *err);
 
-/* What is free on this machine: /proc/meminfo's MemAvailable; UINT64_MAX: not known. */
+/* What is free: /proc/meminfo's MemAvailable, or what the container's limit leaves, if that is
+ * less; UINT64_MAX: not known. */
 uint64_t draft_checks_free_bytes(void);
 
 #endif

@@ -274,15 +274,21 @@ const char *wait_why_name(enum wait_why why) {
 
 static void put_step(const struct record *r, struct buf *out) {
     const struct record_head *h = r->head;
+    uint32_t drafts = 0, accepted = 0;
+    for (uint32_t i = 0; i < r->lists.row_count; i++) {
+        drafts += r->lists.rows[i].drafts;
+        accepted += r->lists.rows[i].accepted;
+    }
     buf_printf(out,
                "{\"name\":\"step\",\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":%lld,\"dur\":%lld,"
                "\"args\":{\"step\":%llu,\"rows\":%u,\"tokens\":%u,\"samples\":%u,\"prompts\":%u,"
+               "\"drafts\":%u,\"accepted\":%u,"
                "\"running\":%u,\"waiting\":%u,\"free_blocks\":%u,\"moves\":%u,\"sched_us\":%lld,"
                "\"submit_us\":%lld,"
                "\"preempted\":[",
                (long long)h->times.at_us, (long long)h->times.elapsed_us,
                (unsigned long long)h->times.step, h->row_count, h->tokens, h->samples, h->prompts,
-               h->running, h->waiting, h->available_blocks,
+               drafts, accepted, h->running, h->waiting, h->available_blocks,
                h->moves_in + h->moves_out + h->moves_copy, (long long)h->times.sched_us,
                (long long)h->times.submit_us);
     for (uint32_t i = 0; i < r->lists.preempted_count; i++) {

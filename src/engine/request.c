@@ -210,8 +210,10 @@ enum status request_create_drafters(struct request *r, const struct request_spec
                                     const struct request_bounds *bounds, struct err *err) {
     for (uint32_t i = 0; i < r->n && r->draft_max > 0; i++) {
         struct choice *c = &r->choices[i];
-        const struct spec_text text = {
-            .prompt_tokens = c->prompt_tokens, .tokens_max = c->total_max, .salt = r->salt};
+        const struct spec_text text = {.prompt = c->tokens,
+                                       .prompt_tokens = c->prompt_tokens,
+                                       .tokens_max = c->total_max,
+                                       .salt = r->salt};
         TRY(spec_seq_create(bounds->spec, &spec->speculation, &text, &c->drafter, err));
     }
     return ST_OK;

@@ -79,8 +79,7 @@ static uint32_t rows_in_step(const struct service *s, const struct sched_policy 
 
 /* Drafts in one step: their logits take memory. */
 static uint32_t draft_rows(const struct knobs *k) {
-    enum { DRAFT_ROWS = 32 };
-    return k->max_step_tokens < DRAFT_ROWS ? k->max_step_tokens : DRAFT_ROWS;
+    return k->max_step_tokens < DRAFT_ROWS_MAX ? k->max_step_tokens : DRAFT_ROWS_MAX;
 }
 
 static struct runner_local_options runner_options(const struct service *s,

@@ -18,7 +18,8 @@
 
 #include "sched/seq.h"
 
-enum { DRAFT_MAX = 24 }; /* of one sequence in one step */
+enum { DRAFT_MAX = 24 };      /* of one sequence in one step */
+enum { DRAFT_ROWS_MAX = 32 }; /* of all sequences in one step, by default */
 
 struct draft_ask {
     seq_idx seq;

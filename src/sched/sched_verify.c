@@ -3,7 +3,7 @@
 
 struct counts {
     uint32_t by_state[SEQ_LINGERING + 1];
-    uint32_t prefills, events, lingering;
+    uint32_t prefills, events, lingering, drafting;
     uint64_t reserved, queue_tokens;
 };
 
@@ -86,6 +86,7 @@ static struct counts count_all(const struct sched *s) {
         if (slot->seq.state == SEQ_FREE) continue;
         verify_seq(s, i);
         c.events += slot->has_event;
+        c.drafting += slot->seq.draft_max > 0;
         c.lingering += slot->lingers_until > 0;
         if (heap_has(&s->queue, i)) c.queue_tokens += seq_left(&slot->seq);
         bool is_running = slot->seq.state == SEQ_RUNNING;
@@ -158,6 +159,7 @@ static void verify_counts(const struct sched *s, const struct counts *c) {
     CHECK(s->live_count == s->queue.count + s->running_count + s->forking_count);
     CHECK(s->live_count <= s->live_max);
     CHECK(c->prefills == s->prefill_count);
+    CHECK(c->drafting == s->draft_seqs);
     CHECK(s->prefill_count + s->decode_count == s->running_count);
     CHECK(c->reserved == s->reserved_blocks);
     CHECK(c->queue_tokens == s->queue_tokens);

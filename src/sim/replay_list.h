@@ -16,6 +16,7 @@
 #include "sched/knobs.h"
 #include "sched/seq.h"
 #include "sim/request_list.h"
+#include "spec/speculate_option.h"
 
 struct buf;
 struct choice;
@@ -91,6 +92,7 @@ struct replay_sim_options {
     struct knobs knobs;  /* kv_blocks 0: SIM_KV_BLOCKS */
     uint32_t ctx_tokens; /* 0: SIM_CTX_TOKENS */
     uint32_t vocab;
+    struct speculate_option speculate; /* not a draft model */
     size_t record_bytes;
     struct cost_profile profile;
 };

@@ -23,10 +23,12 @@ enum status replay_open_sim(const struct replay_sim_options *o, struct sim_clock
     struct sim_engine_options sim = {
         .engine = {.vocab = o->vocab,
                    .record_bytes = o->record_bytes,
+                   .speculate = o->speculate,
                    .sched = {.policy = o->policy,
                              .knobs = o->knobs,
                              .ctx_tokens = o->ctx_tokens ? o->ctx_tokens : SIM_CTX_TOKENS,
-                             .group_count = 1}},
+                             .group_count = 1,
+                             .draft_rows_max = DRAFT_ROWS_MAX}},
         .profile = o->profile};
     if (o->knobs.kv_blocks == 0) sim.engine.sched.knobs.kv_blocks = SIM_KV_BLOCKS;
     return sim_engine_open(out, clock, &sim, err);

@@ -134,6 +134,7 @@ enum status spec_seq_create(struct spec *s, const struct speculation *wanted,
     const struct speculate_option option = option_of(s, wanted);
     struct drafter_setup setup = setup_of(s, wanted, text->tokens_max);
     *out = NULL;
+    setup.prompt = text->prompt;
     setup.prompt_tokens = text->prompt_tokens;
     setup.salt = text->salt;
     if (option.kind == SPECULATE_OFF) return ST_OK;

@@ -61,6 +61,7 @@ struct speculation {
 
 /* The text of a sequence. */
 struct spec_text {
+    const int32_t *prompt;              /* as in struct drafter_setup */
     uint32_t prompt_tokens, tokens_max; /* where the answer begins; the longest text */
     struct kv_salt salt;
 };

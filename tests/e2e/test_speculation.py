@@ -11,7 +11,7 @@ import json
 
 import pytest
 
-from cli_lib import BAD, MISSING, USAGE, answer, out, refusal, talking_model
+from cli_lib import BAD, GOLDEN, MISSING, USAGE, answer, out, refusal, talking_model
 from server_lib import FAST, Server, parse_events, wait_until
 
 TEXT = "/v1/completions"
@@ -53,12 +53,16 @@ def test_the_hash_of_logits_is_the_same(model):
 
 
 def replay_counts(model, requests, answers, drafter):
-    """(drafted, accepted) of a replay, which are also the sums over its answers."""
+    """(drafted, accepted) of a replay, which are also the sums over its answers and its steps."""
+    trace = answers.with_suffix(".trace")
     got = answer("replay", "-m", model, "--requests", requests, "--ctx", "256", "--out", answers,
-                 "--speculate", drafter)
+                 "--trace", trace, "--speculate", drafter)
     each = [json.loads(line) for line in answers.read_text().splitlines()]
     for key in ("drafted", "accepted"):
         assert got[key] == sum(item[key] for item in each)
+    steps = [step["args"] for step in json.loads(trace.read_text())]
+    assert got["drafted"] == sum(step["drafts"] for step in steps)
+    assert got["accepted"] == sum(step["accepted"] for step in steps)
     return got["drafted"], got["accepted"]
 
 
@@ -86,8 +90,34 @@ def test_wrong_names_are_refused(model, command, tmp_path):
         assert words in refusal(USAGE, command, "-m", model, *more, "--speculate", name)
 
 
-def test_generate_has_no_prediction(model):
-    assert "prediction" in refusal(USAGE, "generate", model, "-p", "x", "--speculate", "predicted")
+@pytest.mark.parametrize("words", [("generate", "-p", "x"), ("replay", "--requests", "none")],
+                         ids=["generate", "replay"])
+def test_commands_without_a_server_have_no_prediction(model, words):
+    command, *more = words
+    assert "prediction" in refusal(USAGE, command, "-m", model, *more, "--speculate", "predicted")
+
+
+def test_a_simulated_replay_drafts_repeated_questions(model, tmp_path):
+    """Simulated tokens are random, so only recent answers to the same question are right."""
+    requests = tmp_path / "in.jsonl"
+    requests.write_text("".join(json.dumps(
+        {"id": f"r{i}", "at_ms": 5000 * i, "prompt": REPEATS, "max_tokens": 40, "temperature": 1,
+         "seed": 7, "ignore_eos": True}) + "\n" for i in range(3)))
+
+    def replay(drafter):
+        answers = tmp_path / "out.jsonl"
+        got = answer("replay", "-m", model, "--sim", "this-cpu", "--requests", requests, "--out",
+                     answers, "--speculate", drafter)
+        found = [json.loads(line) for line in answers.read_text().splitlines()]
+        return got, [(a["id"], a["tokens"], a["logprobs"]) for a in found]
+
+    plain, tokens = replay("off")
+    drafted, same = replay("suffix")
+    assert same == tokens
+    assert plain["drafted"] == 0 < drafted["accepted"] <= drafted["drafted"]
+    assert drafted["steps"] < plain["steps"]
+    assert "draft model" in refusal(USAGE, "replay", "-m", model, "--sim", "this-cpu",
+                                    "--requests", requests, "--speculate", f"model:{model}")
 
 
 def test_a_draft_model_that_is_not_there_is_named(model):
@@ -99,6 +129,22 @@ def test_a_draft_model_that_is_not_there_is_named(model):
             if code == BAD:
                 raise
     assert "/nowhere" in text
+
+
+def test_the_check_of_settings_opens_the_draft_model(model, tmp_path):
+    def refused(code, draft, *flags):
+        return refusal(code, "serve", "-m", model, "--check", "--speculate", f"model:{draft}", *flags)
+
+    out("serve", "-m", model, "--check", "--speculate", f"model:{model}")
+    assert "--speculate model: /nowhere" in refused(MISSING, "/nowhere")
+    assert "is an encoder" in refused(BAD, GOLDEN / "bert")
+    other = talking_model(tmp_path / "other")
+    path = other / "tokenizer.json"
+    long = "~" + 30 * "\u00e9"  # the message has its first 40 bytes at most, in whole characters
+    path.write_text(path.read_text().replace('"~": 96', f'"{long}": 96'))
+    assert path.read_text() != (model / "tokenizer.json").read_text()
+    assert f'another vocabulary: token 96 is "{long[:20]}", in the' in refused(BAD, other)
+    assert "--runner local" in refused(USAGE, model, "--runner", "sim:0")
 
 
 def body_of(i, **more):

@@ -1,4 +1,4 @@
-/* Goal: the smallest quota of the process's control group and those above it is found.
+/* Goal: the smallest limit of the process's control group and those above it is found.
  *
  * Method: a folder that looks like the root of a machine, with /proc/self/cgroup and a tree of
  * groups as version 2, version 1 and both side by side lay them out.
@@ -116,6 +116,42 @@ static void test_what_cannot_be_read_as_numbers_is_no_quota(void **state) {
     assert_int_equal(cgroup_cpu_quota(root), UINT32_MAX);
 }
 
+static void test_memory_left_is_the_least_of_all_groups(void **state) {
+    (void)state;
+    assert_true(cgroup_memory_left(root) == UINT64_MAX);
+    put("proc/self", "cgroup", "0::/a/b\n");
+    put("sys/fs/cgroup/a/b", "memory.max", "max\n");
+    put("sys/fs/cgroup/a/b", "memory.current", "700\n");
+    assert_true(cgroup_memory_left(root) == UINT64_MAX);
+    put("sys/fs/cgroup/a/b", "memory.max", "1000\n");
+    assert_int_equal(cgroup_memory_left(root), 300);
+    put("sys/fs/cgroup/a/b", "memory.stat", "anon 300\nfilesystem 9\nfile 400\nkernel 1\n");
+    assert_int_equal(cgroup_memory_left(root), 700);
+    put("sys/fs/cgroup/a", "memory.max", "2000\n");
+    put("sys/fs/cgroup/a", "memory.current", "1950\n");
+    assert_int_equal(cgroup_memory_left(root), 50);
+    put("sys/fs/cgroup/a", "memory.current", "2001\n");
+    assert_int_equal(cgroup_memory_left(root), 0);
+    put("sys/fs/cgroup/a", "memory.max", "nonsense\n");
+    put("sys/fs/cgroup/a/b", "memory.stat", "file 999999\n");
+    assert_int_equal(cgroup_memory_left(root), 1000);
+}
+
+static void test_memory_left_of_version_1(void **state) {
+    (void)state;
+    put("proc/self", "cgroup", "5:memory:/m\n2:cpu:/a\n");
+    put("sys/fs/cgroup/memory", "memory.limit_in_bytes", "9223372036854771712\n");
+    put("sys/fs/cgroup/memory", "memory.usage_in_bytes", "5000\n");
+    assert_true(cgroup_memory_left(root) > UINT64_MAX / 4);
+    put("sys/fs/cgroup/memory/m", "memory.limit_in_bytes", "4000\n");
+    put("sys/fs/cgroup/memory/m", "memory.usage_in_bytes", "3000\n");
+    put("sys/fs/cgroup/memory/m", "memory.stat", "cache 10\nrss 2400\ntotal_cache 600\n");
+    assert_int_equal(cgroup_memory_left(root), 1600);
+    put("sys/fs/cgroup/cpu/a", "memory.limit_in_bytes", "1\n"); /* not a tree for memory */
+    put("sys/fs/cgroup/cpu/a", "memory.usage_in_bytes", "1\n");
+    assert_int_equal(cgroup_memory_left(root), 1600);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, make_root, remove_root)
 
 int main(void) {
@@ -127,6 +163,8 @@ int main(void) {
         CASE(test_version_1_has_two_files_in_the_folder_of_its_controllers),
         CASE(test_both_versions_side_by_side),
         CASE(test_what_cannot_be_read_as_numbers_is_no_quota),
+        CASE(test_memory_left_is_the_least_of_all_groups),
+        CASE(test_memory_left_of_version_1),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

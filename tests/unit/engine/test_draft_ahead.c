@@ -4,8 +4,10 @@
  * Method: a device whose results are late, sampling with penalties, and drafters that know the
  *         answer: one that gives drafts in every second ask, and one whose first guess is wrong and
  *         whose others are right. The latter also in plans of three device steps, the first of
- *         which is collected before the plan under way is applied. The answer is that of the CPU
- *         device without drafts. */
+ *         which is collected before the plan under way is applied. At both depths, a drafter that
+ *         is right while logits behind its drafts are often not numbers. The answer is that of the
+ *         CPU device without drafts.
+ * wrap: pass_collect */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,8 +25,31 @@ enum { PROMPT = 20, ANSWER = 100, TOTAL = PROMPT + ANSWER, VOCAB = 288 };
 struct scripted {
     const int32_t *right; /* [TOTAL] */
     bool skips_asks, spoils_first, has_taps;
+    bool spoils_logits; /* behind drafts; there are no other requests */
     uint32_t asks;
 };
+
+static bool spoils_logits;
+static uint32_t spoiled;
+
+enum status __real_pass_collect(struct loaded_model *loaded, const struct pass *p,
+                                struct device_result *out, struct err *err);
+enum status __wrap_pass_collect(struct loaded_model *loaded, const struct pass *p,
+                                struct device_result *out, struct err *err);
+/* The outputs behind the first one are those of drafts. */
+enum status __wrap_pass_collect(struct loaded_model *loaded, const struct pass *p,
+                                struct device_result *out, struct err *err) {
+    static struct row_output outputs[DRAFT_MAX + 1];
+    enum status st = __real_pass_collect(loaded, p, out, err);
+    if (st != ST_OK || !spoils_logits || out->output_count < 2) return st;
+    assert_in_range(out->output_count, 2, DRAFT_MAX + 1);
+    memcpy(outputs, out->outputs, out->output_count * sizeof(outputs[0]));
+    struct row_output *spoil = &outputs[1 + spoiled++ % (out->output_count - 1)];
+    spoil->failed = true;
+    spoil->sample.chosen.token = 0;
+    out->outputs = outputs;
+    return st;
+}
 
 static void begin(void *self, seq_idx seq, const struct sampling *draw) {
     (void)self, (void)seq, (void)draw;
@@ -99,8 +124,10 @@ static uint64_t answer(const char *device, struct scripted *drafter, uint64_t se
     int32_t prompt[PROMPT];
     for (int32_t i = 0; i < PROMPT; i++) prompt[i] = i * 7 % VOCAB;
     bool has_taps = drafter && drafter->has_taps; /* a tapped row is a step of its own */
-    struct request *others[] = {submit(&s, prompt, 1000 + seed, false, has_taps),
-                                submit(&s, prompt, 2000 + seed, false, has_taps)};
+    spoils_logits = drafter && drafter->spoils_logits;
+    struct request *others[2] = {NULL};
+    for (uint32_t i = 0; i < 2 && !spoils_logits; i++)
+        others[i] = submit(&s, prompt, 1000 * (i + 1) + seed, false, has_taps);
     struct request *r = submit(&s, prompt, seed, drafter != NULL, false);
     for (bool did_work = true; did_work;) {
         make_drafts_free(engine_sched(s.engine));
@@ -111,23 +138,26 @@ static uint64_t answer(const char *device, struct scripted *drafter, uint64_t se
     memcpy(text, r->choices[0].tokens, TOTAL * sizeof(text[0]));
     uint64_t accepted = sched_stats(engine_sched(s.engine)).drafts.accepted;
     request_unref(r);
-    for (int i = 0; i < 2; i++) request_unref(others[i]);
+    for (int i = 0; i < 2; i++)
+        if (others[i]) request_unref(others[i]);
     service_close(&s);
     return accepted;
 }
 
-static void check(struct scripted drafter) {
+static void check_on(const char *device, struct scripted drafter) {
     enum { SEEDS = 8, ACCEPTED_LEAST = 10 };
     uint64_t accepted = 0;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         int32_t right[TOTAL], got[TOTAL];
         answer("cpu", NULL, seed, right);
         drafter.right = right;
-        accepted += answer("delayed:depth=1,jitter=0", &drafter, seed, got);
+        accepted += answer(device, &drafter, seed, got);
         assert_memory_equal(got, right, sizeof(right));
     }
     assert_true(accepted >= ACCEPTED_LEAST);
 }
+
+static void check(struct scripted drafter) { check_on("delayed:depth=1,jitter=0", drafter); }
 
 static void test_drafts_under_way_count(void **state) {
     (void)state;
@@ -144,11 +174,20 @@ static void test_a_wrong_guess_does_not_count_in_a_plan_of_several_steps(void **
     check((struct scripted){.spoils_first = true, .has_taps = true});
 }
 
+/* The place is computed again in a later step, this time with logits that are numbers. */
+static void test_logits_that_are_not_numbers_refuse_a_draft(void **state) {
+    (void)state;
+    check_on("cpu", (struct scripted){.spoils_logits = true});
+    check((struct scripted){.spoils_logits = true});
+    assert_true(spoiled > 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_drafts_under_way_count),
         cmocka_unit_test(test_a_wrong_guess_of_a_pending_token_does_not_count),
         cmocka_unit_test(test_a_wrong_guess_does_not_count_in_a_plan_of_several_steps),
+        cmocka_unit_test(test_logits_that_are_not_numbers_refuse_a_draft),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

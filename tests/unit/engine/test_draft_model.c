@@ -271,6 +271,37 @@ static void test_a_model_that_fails_gives_no_drafts(void **state) {
     unlink(path);
 }
 
+/* A quarter of what is free beside the weights is for keys and values; one sequence at least. */
+static void test_fewer_sequences_where_memory_is_short(void **state) {
+    (void)state;
+    struct service s;
+    struct err err = {0};
+    const struct service_options o = usual();
+    open_service(&s, &o);
+    struct draft_needs needs;
+    struct draft_model_options options = draft_options(&s);
+    assert_int_equal(draft_checks_run(MODELS "llama", &s.loaded, &options, &needs, &err), ST_OK);
+    assert_int_equal(needs.lanes, SEQS);
+    const uint64_t weights = needs.weight_bytes, lane = needs.lane_bytes;
+    const struct {
+        uint64_t bytes;
+        uint32_t lanes;
+    } cases[] = {{weights + lane, 1},
+                 {weights + 8 * lane - 1, 1},
+                 {weights + 8 * lane, 2},
+                 {weights + 12 * lane, 3},
+                 {weights + 4000 * lane, SEQS}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        options.memory_bytes = cases[i].bytes;
+        assert_int_equal(draft_checks_run(MODELS "llama", &s.loaded, &options, &needs, &err),
+                         ST_OK);
+        assert_int_equal(needs.lanes, cases[i].lanes);
+    }
+    options.memory_bytes = weights + lane - 1;
+    assert_int_equal(draft_checks_run(MODELS "llama", &s.loaded, &options, &needs, &err), ST_NOMEM);
+    service_close(&s);
+}
+
 static void assert_refused(const char *target, const char *draft, const struct service_options *o,
                            enum status want, const char *const *parts) {
     struct service s;
@@ -360,6 +391,7 @@ int main(void) {
         cmocka_unit_test(test_models_that_cannot_draft),
         cmocka_unit_test(test_the_first_other_token_is_named),
         cmocka_unit_test(test_vocabularies),
+        cmocka_unit_test(test_fewer_sequences_where_memory_is_short),
         cmocka_unit_test(test_free_memory_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

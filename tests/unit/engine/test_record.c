@@ -255,12 +255,16 @@ static void test_the_trace_is_json_with_what_ran(void **state) {
     struct plan_preempted preempted[] = {
         {.request = 9, .why = PREEMPT_POLICY, .seat = SEAT_NONE},
         {.request = 8, .choice = 1, .swapped = true, .seat = SEAT_NONE}};
+    struct record_row rows[] = {{.request = 9, .count = 5, .drafts = 4, .accepted = 3},
+                                {.request = 8, .count = 3, .drafts = 2, .accepted = 0}};
     struct record_head head = {
         .has_step = true, .times = {.step = 5, .at_us = 1005, .elapsed_us = 50, .submit_us = 4}};
     head.tokens = 15;
     head.moves_in = 2;
     head.moves_copy = 1;
-    push_lists(ring, &head, &(struct record_lists){.preempted = preempted, .preempted_count = 2});
+    push_lists(ring, &head,
+               &(struct record_lists){
+                   .rows = rows, .row_count = 2, .preempted = preempted, .preempted_count = 2});
     push_lists(ring, &(struct record_head){.has_step = false}, &(struct record_lists){0});
     struct json *doc = json_of(ring, &text);
     assert_int_equal(json_count(doc), 1); /* the second has no step */
@@ -270,6 +274,8 @@ static void test_the_trace_is_json_with_what_ran(void **state) {
     assert_int_equal(json_int(json_get(step, "dur"), 0), 50);
     assert_int_equal(json_int(json_path(step, "args.step"), 0), 5);
     assert_int_equal(json_int(json_path(step, "args.tokens"), 0), 15);
+    assert_int_equal(json_int(json_path(step, "args.drafts"), 0), 6);
+    assert_int_equal(json_int(json_path(step, "args.accepted"), 0), 3);
     assert_int_equal(json_int(json_path(step, "args.moves"), 0), 3);
     assert_int_equal(json_int(json_path(step, "args.submit_us"), 0), 4);
     const struct json *out = json_path(step, "args.preempted");

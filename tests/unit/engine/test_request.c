@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "engine/request.h"
+#include "spec/drafter.h"
+#include "spec/spec.h"
 #include "unit/sample/pick.h"
 
 enum { VOCAB = 50, CTX = 32 };
@@ -197,6 +199,41 @@ static void test_the_last_reference_frees(void **state) {
     request_unref(NULL);
 }
 
+static void tap(void *ctx, uint32_t pos, const float *logits) {
+    (void)ctx, (void)pos, (void)logits;
+}
+
+/* A logits tap receives each position once and in order, and needs no drafts. */
+static void test_who_may_have_drafts(void **state) {
+    (void)state;
+    struct err err = {0};
+    struct spec *drafts;
+    const struct spec_options options = {
+        .fallback = {.kind = SPECULATE_TEXT, .drafter = drafter_find("ngram")},
+        .vocab = VOCAB,
+        .seq_max = 4};
+    assert_int_equal(spec_create(&drafts, &options, &err), ST_OK);
+    struct request_bounds drafting = bounds;
+    drafting.spec = drafts;
+    struct request_spec specs[] = {usual(), usual(), usual(), usual()};
+    const uint32_t wanted[] = {DRAFT_MAX, 3, 0, 0};
+    specs[0].n = 2;
+    specs[1].speculation.max = 3;
+    specs[2].on_logits = tap;
+    specs[3].max_tokens = 0;
+    specs[3].want_prompt_logprobs = true;
+    for (uint32_t i = 0; i < 4; i++) {
+        struct request *r;
+        if (request_create(&specs[i], 1, &drafting, 7, &r, &err) != ST_OK) fail_msg("%s", err.text);
+        assert_int_equal(request_create_drafters(r, &specs[i], &drafting, &err), ST_OK);
+        assert_int_equal(r->draft_max, wanted[i]);
+        for (uint32_t c = 0; c < r->n; c++)
+            assert_int_equal(r->choices[c].drafter != NULL, wanted[i] > 0);
+        request_unref(r);
+    }
+    spec_destroy(drafts);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_can_never_be_served_is_refused_with_the_numbers),
@@ -208,6 +245,7 @@ int main(void) {
         cmocka_unit_test(test_choices_draw_with_the_seeds_that_follow),
         cmocka_unit_test(test_an_expiry_counts_from_now),
         cmocka_unit_test(test_the_last_reference_frees),
+        cmocka_unit_test(test_who_may_have_drafts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  *         which a client can disconnect and each way to fetch an answer again; then a seeded random
  *         walk over all of it that verifies every invariant after each operation. */
 #include "server/generations.h"
+#include "spec/spec.h"
 #include "unit/server/generation_rig.h"
 
 #include "base/rng.h"
@@ -287,6 +288,44 @@ static void test_more_output_than_one_turn_takes_is_delivered(void **state) {
         assert_int_equal(h[i].ended, 1);
         assert_int_equal(h[i].error.status, 0);
         received_deinit(&h[i]);
+    }
+    rig_close(&g);
+}
+
+/* How much a generation with two choices and this text behind its fields takes while it waits. */
+static uint64_t bytes_of(struct rig *g, const char *more) {
+    char json[256];
+    struct received h;
+    bool did_work = true;
+    const uint64_t before = generations_stats(g->generations).bytes;
+    snprintf(json, sizeof(json), "{\"model\":\"t\",\"prompt\":[5,6],\"n\":2,\"max_tokens\":50%s}",
+             more);
+    received_init(&h);
+    struct generation *r = generation_make(g, json, 0);
+    generation_start(r, sink_make(r, &h, 0));
+    assert_true(rig_until(g, rig_is_prepared));
+    const uint64_t bytes = generations_stats(g->generations).bytes - before;
+    while (did_work) assert_int_equal(engine_step(g->service.engine, &did_work), ST_OK);
+    assert_true(rig_until(g, rig_is_quiet));
+    assert_int_equal(h.ended, 1);
+    received_deinit(&h);
+    return bytes;
+}
+
+static void test_the_memory_of_drafters_is_counted(void **state) {
+    (void)state;
+    struct rig g;
+    rig_open_unstarted(&g, &(struct rig_options){.step_us = 0});
+    const uint64_t plain = bytes_of(&g, ",\"speculation\":{\"drafter\":\"off\"}");
+    static const char *const names[] = {"ngram", "suffix"};
+    for (uint32_t i = 0; i < 2; i++) {
+        struct speculation wanted = {.is_chosen = true};
+        char more[64];
+        assert_true(speculate_option_find(str_of(names[i]), &wanted.choice));
+        snprintf(more, sizeof(more), ",\"speculation\":{\"drafter\":\"%s\"}", names[i]);
+        const size_t each = spec_seq_bytes_for(engine_spec(g.service.engine), &wanted, 2 + 50);
+        assert_true(each > 500);
+        assert_true(bytes_of(&g, more) >= plain + 2 * each);
     }
     rig_close(&g);
 }
@@ -887,6 +926,7 @@ int main(void) {
         cmocka_unit_test(test_messages_are_freed_once_the_prompt_is_made),
         cmocka_unit_test(test_a_full_queue_is_refused_with_a_time_to_try_again),
         cmocka_unit_test(test_more_output_than_one_turn_takes_is_delivered),
+        cmocka_unit_test(test_the_memory_of_drafters_is_counted),
         cmocka_unit_test(test_a_failure_ends_a_running_generation_with_an_error),
         cmocka_unit_test(test_queue_time_ends_when_a_sequence_enters_the_batch),
         cmocka_unit_test(test_a_deadline_ends_a_generation),
