@@ -9,6 +9,7 @@
  *
  * What a GGUF cannot say is refused here where it has a name, and found by check_tokens.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -20,20 +21,11 @@
 #include "model/arch.h"
 #include "text/pretok.h"
 #include "text/tokenizer.h"
+#include "translate/around.h"
 #include "translate/translate_int.h"
 
 #define KEY(name) "tokenizer.ggml." name
 #define BLANK_MARK "\xE2\x96\x81"
-
-/* GGUF's numbers. */
-enum token_type {
-    TYPE_NORMAL = 1,
-    TYPE_UNKNOWN = 2,
-    TYPE_CONTROL = 3,
-    TYPE_USER = 4,
-    TYPE_UNUSED = 5,
-    TYPE_BYTE = 6
-};
 
 enum { PIECE_TEXT_BYTES = 1 << 16, ENDS_MAX = 2 };
 
@@ -91,14 +83,10 @@ static void put_types(const struct token_keys *k) {
 }
 
 /* An id without a piece has one that no text gives: the embedding has a row for it. */
-static enum status put_unused(struct gguf_writer *w, uint32_t id) {
-    struct buf name;
-    buf_init(&name, 32);
-    buf_printf(&name, "[PAD%u]", id);
-    enum status st = buf_status(&name);
-    if (st == ST_OK) gguf_writer_item_str(w, buf_str(&name));
-    buf_deinit(&name);
-    return st;
+static void put_unused(struct gguf_writer *w, uint32_t id) {
+    char name[32];
+    snprintf(name, sizeof(name), "[PAD%u]", id);
+    gguf_writer_item_str(w, str_of(name));
 }
 
 typedef enum status put_piece_fn(struct gguf_writer *w, struct str piece, enum token_type type);
@@ -128,8 +116,10 @@ static enum status put_pieces(const struct token_keys *k, put_piece_fn *put) {
     for (uint32_t i = 0; i < k->count; i++) {
         struct str piece = tokenizer_piece(k->g->tokenizer, (token_id)i);
         enum token_type type = (enum token_type)k->types[i];
-        enum status st = type == TYPE_UNUSED ? put_unused(w, i) : put(w, piece, type);
-        if (st != ST_OK) return no_memory(k);
+        if (type == TYPE_UNUSED)
+            put_unused(w, i);
+        else if (put(w, piece, type) != ST_OK)
+            return no_memory(k);
     }
     return ST_OK;
 }
@@ -319,7 +309,7 @@ static enum status rank_pieces(const struct token_keys *k, uint32_t *ranks) {
     const struct json *merges = json_get(k->model, "merges");
     struct buf text;
     buf_init(&text, PIECE_TEXT_BYTES);
-    for (size_t i = 0; i < json_count(merges); i++) {
+    for (size_t i = 0; i < json_count(merges) && buf_status(&text) == ST_OK; i++) {
         token_id id = tokenizer_find(k->g->tokenizer, joined(json_at(merges, i), &text));
         if (id >= 0 && (uint32_t)id < k->count && !ranks[id]) ranks[id] = (uint32_t)i + 1;
     }
@@ -345,12 +335,10 @@ static enum status put_scores(const struct token_keys *k) {
 
 static void type_bytes(const struct token_keys *k) {
     for (int i = 0; i < 256; i++) {
-        struct buf name;
-        buf_init(&name, 16);
-        buf_printf(&name, "<0x%02X>", (unsigned)i);
-        token_id id = tokenizer_find(k->g->tokenizer, buf_str(&name));
+        char name[16];
+        snprintf(name, sizeof(name), "<0x%02X>", (unsigned)i);
+        token_id id = tokenizer_find(k->g->tokenizer, str_of(name));
         if (id >= 0 && (uint32_t)id < k->count) k->types[id] = TYPE_BYTE;
-        buf_deinit(&name);
     }
 }
 
@@ -396,33 +384,10 @@ static token_id config_token(const struct token_keys *k, const char *name) {
     return text.len ? tokenizer_find(k->g->tokenizer, text) : TOKEN_NONE;
 }
 
-/* The tokens that are put around a text. */
-struct around {
-    token_id before, after; /* or TOKEN_NONE */
-};
-
 static enum status find_around(const struct token_keys *k, struct around *out) {
-    const struct tokenizer *t = k->g->tokenizer;
-    struct tokens plain = {0}, whole = {0};
-    const struct encode_options with = {.add_special = true};
-    size_t at = 0;
-    enum status st = tokenizer_encode(t, STR("a"), (struct encode_options){0}, &plain);
-    if (st == ST_OK) st = tokenizer_encode(t, STR("a"), with, &whole);
-    if (st != ST_OK) {
-        st = no_memory(k);
-    } else {
-        size_t more = whole.count - plain.count, bytes = plain.count * sizeof(plain.ids[0]);
-        if (plain.count == 0) at = tokenizer_adds_bos(t);
-        while (plain.count && at < more && memcmp(whole.ids + at, plain.ids, bytes) != 0) at++;
-        *out = (struct around){TOKEN_NONE, TOKEN_NONE};
-        if (at > 0) out->before = whole.ids[0];
-        if (more > at) out->after = whole.ids[whole.count - 1];
-        if (at > 1 || more - at > 1)
-            st = refuse(k, "post_processor: more than one token before or behind a text");
-    }
-    tokens_deinit(&plain);
-    tokens_deinit(&whole);
-    return st;
+    if (around_find(k->g->tokenizer, out) != ST_OK) return no_memory(k);
+    if (!out->has_more) return ST_OK;
+    return refuse(k, "post_processor: more than one token before or behind a text");
 }
 
 /* What ends an answer beside eos, as generation_config.json lists it. */

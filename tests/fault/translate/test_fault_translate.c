@@ -12,13 +12,15 @@
 #include "format/model_file.h"
 #include "translate/translate.h"
 #include "unit/translate/golden_folder.h"
+#include "unit/translate/vocabulary_model.h"
 
 enum { ALLOCATIONS_MAX = 100000 };
 
 static enum status translate(const char *path, struct err *err) {
     struct model_file *base, *view;
     TRY(model_file_open(path, &base, err));
-    enum status st = translate_to_gguf(base, &view, err);
+    enum status st = model_file_kind(base) == MODEL_HF ? translate_to_gguf(base, &view, err)
+                                                       : translate_to_folder(base, &view, err);
     if (st == ST_OK) model_file_close(view);
     model_file_close(base);
     return st;
@@ -52,8 +54,23 @@ static void test_a_folder_as_a_gguf_survives_any_failed_allocation(void **state)
     }
 }
 
+static void test_a_gguf_as_a_folder_survives_any_failed_allocation(void **state) {
+    static const char *const vocabularies[] = {"gguf-bytes-smollm", "spm-gguf-sentencepiece"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(vocabularies) / sizeof(vocabularies[0]); i++) {
+        char folder[256], from[4096], path[4096];
+        make_folder(folder, sizeof(folder));
+        snprintf(from, sizeof(from), TEST_SOURCE_DIR "/golden/tokenizer/%s.gguf", vocabularies[i]);
+        assert_true(path_join(path, sizeof(path), folder, "m.gguf"));
+        write_with_vocabulary(from, path);
+        walk(path);
+        remove_folder(folder);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_gguf_as_a_folder_survives_any_failed_allocation),
         cmocka_unit_test(test_a_folder_as_a_gguf_survives_any_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
