@@ -31,15 +31,25 @@ static void put_u32(struct buf *out, const char *key, uint32_t value) {
     buf_put_uint(out, value);
 }
 
-static void put_f64(struct buf *out, const char *key, double value) {
-    put_key(out, key);
-    buf_printf(out, "%.17g", value);
+/* With a point also if the number is whole: transformers refuses 6 where it expects a fraction. */
+static void put_real(struct buf *out, double value, int digits) {
+    char text[64];
+    snprintf(text, sizeof(text), "%.*g", digits, value);
+    buf_put_text(out, text);
+    if (!strpbrk(text, ".e")) buf_put_text(out, ".0");
 }
 
-/* The shortest text that gives the float32 back. */
+/* Digits that give a double back, and a float32. */
+enum { DOUBLE_DIGITS = 17, FLOAT_DIGITS = 9 };
+
+static void put_f64(struct buf *out, const char *key, double value) {
+    put_key(out, key);
+    put_real(out, value, DOUBLE_DIGITS);
+}
+
 static void put_f32(struct buf *out, const char *key, float value) {
     put_key(out, key);
-    buf_printf(out, "%.9g", (double)value);
+    put_real(out, (double)value, FLOAT_DIGITS);
 }
 
 static void put_bool(struct buf *out, const char *key, bool value) {
@@ -78,6 +88,14 @@ static double context_of(const struct rope_params *r, uint32_t i, double d, doub
     return wave * (smooth * (LLAMA3_HIGH - LLAMA3_LOW) + LLAMA3_LOW);
 }
 
+/* The map is still open. */
+static void put_scaling_of(struct buf *out, const char *type, double factor) {
+    put_key(out, "rope_scaling");
+    buf_put_text(out, "{");
+    put_str(out, "rope_type", type);
+    put_f32(out, "factor", (float)factor);
+}
+
 static void put_llama3(const struct to_folder *f, const float *divisors, struct buf *out) {
     const struct rope_params *r = &f->model->hp.rope;
     double factor = 1, context = LLAMA3_CONTEXT;
@@ -87,11 +105,11 @@ static void put_llama3(const struct to_folder *f, const float *divisors, struct 
     for (uint32_t i = 0; i < r->rot_dims / 2; i++)
         if (divisors[i] > 1.0001f && (double)divisors[i] < factor * 0.9999)
             context = round(context_of(r, i, (double)divisors[i], factor));
-    put_key(out, "rope_scaling");
-    buf_printf(out,
-               "{\"rope_type\": \"llama3\", \"factor\": %.9g, \"low_freq_factor\": %.1f, "
-               "\"high_freq_factor\": %.1f, \"original_max_position_embeddings\": %.0f}",
-               factor, LLAMA3_LOW, LLAMA3_HIGH, context);
+    put_scaling_of(out, "llama3", factor);
+    put_f64(out, "low_freq_factor", LLAMA3_LOW);
+    put_f64(out, "high_freq_factor", LLAMA3_HIGH);
+    put_key(out, "original_max_position_embeddings");
+    buf_printf(out, "%.0f}", context);
 }
 
 static void put_longrope(const struct to_folder *f, const float *shorter, const float *longer,
@@ -107,14 +125,11 @@ static void put_longrope(const struct to_folder *f, const float *shorter, const 
 }
 
 static void put_yarn(const struct rope_params *r, struct buf *out) {
-    put_key(out, "rope_scaling");
-    buf_printf(out,
-               "{\"rope_type\": \"yarn\", \"factor\": %.9g, "
-               "\"original_max_position_embeddings\": %u",
-               r->factor, r->original_ctx);
-    if (r->beta_fast != 32) buf_printf(out, ", \"beta_fast\": %.9g", r->beta_fast);
-    if (r->beta_slow != 1) buf_printf(out, ", \"beta_slow\": %.9g", r->beta_slow);
-    if (r->attn_factor > 0) buf_printf(out, ", \"attention_factor\": %.9g", r->attn_factor);
+    put_scaling_of(out, "yarn", r->factor);
+    put_u32(out, "original_max_position_embeddings", r->original_ctx);
+    if (r->beta_fast != 32) put_f32(out, "beta_fast", (float)r->beta_fast);
+    if (r->beta_slow != 1) put_f32(out, "beta_slow", (float)r->beta_slow);
+    if (r->attn_factor > 0) put_f32(out, "attention_factor", (float)r->attn_factor);
     buf_put_text(out, "}");
 }
 
@@ -134,8 +149,8 @@ static enum status put_scaling(const struct to_folder *f, struct buf *out) {
     case SCALING_NONE:
         return ST_OK;
     case SCALING_LINEAR:
-        put_key(out, "rope_scaling");
-        buf_printf(out, "{\"rope_type\": \"linear\", \"factor\": %.9g}", r->factor);
+        put_scaling_of(out, "linear", r->factor);
+        buf_put_text(out, "}");
         return ST_OK;
     case SCALING_YARN:
         put_yarn(r, out);

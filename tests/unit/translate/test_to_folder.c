@@ -130,6 +130,40 @@ static void test_published_vocabularies_go_round(void **state) {
     if (!any) skip();
 }
 
+/* ---- What is refused ---- */
+
+static void expect_refusal(const char *path, enum status want, const char *part) {
+    struct model_file *base, *view;
+    struct err err = {0};
+    open_file(path, &base);
+    assert_int_equal(translate_to_folder(base, &view, &err), want);
+    if (!strstr(err.text, part) || !strstr(err.text, path)) fail_msg("%s", err.text);
+    model_file_close(base);
+}
+
+static void test_what_cannot_become_a_folder_is_refused(void **state) {
+    static const char models[] = TEST_SOURCE_DIR "/golden/models";
+    static const char tokenizers[] = TEST_SOURCE_DIR "/golden/tokenizer";
+    char path[4096];
+    (void)state;
+    snprintf(path, sizeof(path), "%s/bert/model.gguf", models);
+    expect_refusal(path, ST_BAD, "architecture bert cannot become a folder yet");
+    snprintf(path, sizeof(path), "%s/gemma3/model.gguf", models);
+    expect_refusal(path, ST_BAD, "this file has no vocabulary");
+    snprintf(path, sizeof(path), "%s/gguf-bytes-smollm.gguf", tokenizers);
+    expect_refusal(path, ST_BAD, "has no tensors");
+}
+
+static void test_a_unigram_vocabulary_is_refused(void **state) {
+    char folder[256], path[4096];
+    (void)state;
+    make_folder(folder, sizeof(folder));
+    assert_true(path_join(path, sizeof(path), folder, "m.gguf"));
+    write_with_vocabulary(TEST_SOURCE_DIR "/golden/tokenizer/unigram-gguf-nmt-nfkc.gguf", path);
+    expect_refusal(path, ST_BAD, "a tokenizer of kind unigram cannot become a folder's yet");
+    remove_folder(folder);
+}
+
 int main(void) {
     static char *const models[] = {"llama",          "llama-f16",    "llama-bf16",   "llama-bias",
                                    "llama-tied",     "llama-v5",     "llama-linear", "llama-llama3",
@@ -138,12 +172,14 @@ int main(void) {
                                    "qwen3moe-mixed", "gemma2",       "gemma3",       "phi3",
                                    "phi3-longrope",  "phi3-partial", "phi3-window"};
     enum { COUNT = sizeof(models) / sizeof(models[0]) };
-    struct CMUnitTest tests[COUNT + 2] = {
+    struct CMUnitTest tests[COUNT + 4] = {
+        cmocka_unit_test(test_what_cannot_become_a_folder_is_refused),
+        cmocka_unit_test(test_a_unigram_vocabulary_is_refused),
         cmocka_unit_test(test_vocabularies_go_round),
         cmocka_unit_test(test_published_vocabularies_go_round),
     };
     for (int i = 0; i < COUNT; i++)
-        tests[2 + i] = (struct CMUnitTest){
+        tests[4 + i] = (struct CMUnitTest){
             .name = models[i], .test_func = test_model, .initial_state = models[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
