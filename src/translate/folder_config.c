@@ -70,15 +70,18 @@ static void put_floats(struct buf *out, const char *key, const float *x, uint32_
     buf_put_char(out, ']');
 }
 
-/* False: the file has no such vector. */
-static bool read_divisors(const struct to_folder *f, const char *name, float out[ROT_DIMS_MAX]) {
+/* *found is false if the file has no such vector. */
+static enum status read_divisors(const struct to_folder *f, const char *name,
+                                 float out[ROT_DIMS_MAX], bool *found) {
     const struct tensor_info *t = tensor_find(f->gguf, name);
     uint32_t count = f->model->hp.rope.rot_dims / 2;
-    if (!t) return false;
-    CHECK(tensor_elems(t) == count); /* the model has read it */
-    CHECK(count <= ROT_DIMS_MAX);
+    *found = t != NULL;
+    if (!t) return ST_OK;
+    if (tensor_elems(t) != count || count > ROT_DIMS_MAX)
+        return err_set(f->err, ST_BAD, "%s: tensor %s has %llu elements, expected %u",
+                       model_file_path(f->gguf), name, (unsigned long long)tensor_elems(t), count);
     tensor_read_f32(t, 0, count, out);
-    return true;
+    return ST_OK;
 }
 
 /* The original context for which llama3's formula gives divisor `d` at frequency `i`. */
@@ -136,12 +139,15 @@ static void put_yarn(const struct rope_params *r, struct buf *out) {
 static enum status put_scaling(const struct to_folder *f, struct buf *out) {
     const struct rope_params *r = &f->model->hp.rope;
     float a[ROT_DIMS_MAX], b[ROT_DIMS_MAX];
-    if (read_divisors(f, "rope_freqs.weight", a)) {
+    bool has_freqs, has_short, has_long;
+    TRY(read_divisors(f, "rope_freqs.weight", a, &has_freqs));
+    if (has_freqs) {
         put_llama3(f, a, out);
         return ST_OK;
     }
-    bool has_short = read_divisors(f, "rope_factors_short.weight", a);
-    if (has_short && read_divisors(f, "rope_factors_long.weight", b)) {
+    TRY(read_divisors(f, "rope_factors_short.weight", a, &has_short));
+    TRY(read_divisors(f, "rope_factors_long.weight", b, &has_long));
+    if (has_short && has_long) {
         put_longrope(f, a, b, out);
         return ST_OK;
     }
