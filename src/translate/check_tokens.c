@@ -7,7 +7,7 @@
 #include "translate/check.h"
 
 /* Runs of ids from all over the vocabulary, made into texts. */
-enum { RUNS_MAX = 2048, RUN_TOKENS = 8, TEXT_BYTES = 1 << 20, LAST_TOKENS = 64 };
+enum { RUNS_MAX = 2048, RUN_TOKENS = 8, TEXT_BYTES = 1 << 20, LAST_TOKENS = 256 };
 
 /* What patterns and normalisers treat differently. All are NFC. */
 static const char *const texts[] = {
@@ -141,9 +141,12 @@ static enum status check_within(struct token_check *c, token_id id) {
     return check_text(c, buf_str(&c->text));
 }
 
+/* Past the last piece that both have: a GGUF has names for all rows of the embedding. */
 static uint32_t common_vocab(const struct token_check *c) {
-    uint32_t a = tokenizer_vocab(c->base), b = tokenizer_vocab(c->view);
-    return a < b ? a : b;
+    uint32_t count = tokenizer_vocab(c->base), other = tokenizer_vocab(c->view);
+    if (count > other) count = other;
+    while (count && tokenizer_piece(c->base, (token_id)(count - 1)).len == 0) count--;
+    return count;
 }
 
 static enum status check_ids(struct token_check *c) {

@@ -322,9 +322,9 @@ static enum status put_scores(const struct token_keys *k) {
     enum status st = ranks ? rank_pieces(k, ranks) : no_memory(k);
     gguf_writer_put_list(w, KEY("scores"), GGUF_LIST_F32, k->count);
     for (uint32_t i = 0; i < k->count && st == ST_OK; i++) {
-        bool has_score = k->types[i] == TYPE_NORMAL;
-        size_t rank = ranks[i] ? ranks[i] - 1 : last;
-        gguf_writer_item_f32(w, has_score ? -(float)rank : 0);
+        bool is_last = !ranks[i] && k->types[i] == TYPE_NORMAL;
+        size_t rank = ranks[i] ? ranks[i] - 1 : is_last ? last : 0;
+        gguf_writer_item_f32(w, -(float)rank);
     }
     mem_free(ranks);
     return st;
