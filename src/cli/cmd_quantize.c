@@ -231,7 +231,8 @@ const struct command cmd_quantize = {
     .summary = "Write a model with fewer bits",
     .operands = "OUT --type TYPE",
     .about =
-        "Writes the model as the GGUF file OUT, whose matrices have another number format. Norms "
+        "Writes the model, a GGUF or a Hugging Face folder, as the GGUF file OUT, whose matrices "
+        "have another number format. Norms "
         "and other vectors stay as they are. The output matrix takes Q6_K or Q8_0, and a matrix "
         "whose rows do not divide into the blocks of the type takes a related type, as in "
         "llama.cpp; the second is told on standard error. OUT must not exist; it appears when it "
