@@ -303,22 +303,30 @@ def part_offline_ways(bench):
             "steps": summary["steps"], "full_steps": step_rate(steps, seqs)})
 
 
+def profile_steps(bench, key, kind, batch, context, prompt, is_fp8):
+    """`jitney profile` of the 8B shape: a step of one sequence, of a batch and of a prompt; 0: not."""
+    if bench.args.tiny:
+        kind, batch, context, prompt = "BF16", batch // 128, context // 16, prompt // 32
+    model = bench.model("llama-135M" if bench.args.tiny else "llama-8B", kind)
+    text = bench.run("jitney", "profile", "-m", model, "--device", bench.args.device, "--json",
+                     "--weights", weights_of(bench, is_fp8), "--kv-type",
+                     "fp8" if is_fp8 else "f16", "--batch", batch, "--ctx-fill", context,
+                     "--prompt", prompt)
+    for step in json.loads(text)["steps"]:
+        bench.keep(key, f"{step['sequences']}x{step['rows']}, context {context}", {
+            "step_us": step["step_us"], "tokens_per_second": step["tokens_per_second"],
+            "parts": {p["op"]: round(p["us"], 1) for p in step["parts"]}})
+
+
 def part_profile_fp8(bench):
-    """Where the time of fp8 steps goes: 256 and 1,024 sequences, a prompt of 2,048."""
-    tiny = bench.args.tiny
-    model = bench.model("llama-135M" if tiny else "llama-8B", "BF16")
-    for batch, context, prompt in ((256, 512, 0), (1024, 192, 2048)):
-        if tiny:
-            batch, context, prompt = batch // 128, context // 16, prompt // 32
-        text = bench.run("jitney", "profile", "-m", model, "--device", bench.args.device, "--json",
-                         "--weights", weights_of(bench, True), "--kv-type", "fp8", "--batch",
-                         batch, "--ctx-fill", context, "--prompt", prompt)
-        for step in json.loads(text)["steps"]:
-            if step["kind"] == "decode":
-                continue
-            bench.keep("profile_fp8", f"{step['kind']}_{step['sequences']}x{step['rows']}", {
-                "step_us": step["step_us"], "tokens_per_second": step["tokens_per_second"],
-                "parts": {p["op"]: round(p["us"], 1) for p in step["parts"]}})
+    """Where the time of fp8 steps goes: 1, 256 and 1,024 sequences, a prompt of 2,048."""
+    profile_steps(bench, "profile_fp8", "BF16", 256, 512, 0, True)
+    profile_steps(bench, "profile_fp8", "BF16", 1024, 192, 2048, True)
+
+
+def part_profile_q8_0(bench):
+    """Where the time of a step of one sequence goes, Q8_0."""
+    profile_steps(bench, "profile_q8_0", "Q8_0", 0, 512, 0, False)
 
 
 def part_options(bench):
@@ -331,12 +339,11 @@ def part_ready_early(bench):
     model, tiny = big_model(bench), bench.args.tiny
     flags = ["--set", f"max_seqs={4 if tiny else 256}", "--set",
              f"max_step_tokens={512 if tiny else 2048}", "-c", "1024" if tiny else "4096"]
-    if bench.args.device.startswith("cuda"):
-        flags += ["--device", bench.args.device + ",timed=early"]
+    early = ",timed=early" if bench.args.device.startswith("cuda") else ""
     shutil.rmtree(os.path.join(bench.work, "cache", "images"), ignore_errors=True)
     starts = []
     for _ in range(3):
-        with Server(bench, model, *flags) as server:
+        with Server(bench, model, *flags, options=early) as server:
             starts.append(round(server.ready_s, 3))
         time.sleep(1)  # the driver still frees the memory of a process that has ended
     bench.keep("ready_s", "early_starts", starts)
@@ -433,15 +440,15 @@ def get(port, path):
 
 
 class Server:
-    """`jitney serve`, ended when the block ends."""
+    """`jitney serve`, ended when the block ends. `options` of the device."""
 
-    def __init__(self, bench, model, *flags):
+    def __init__(self, bench, model, *flags, options=""):
         self.bench, self.port = bench, free_port()
         self.log = open(os.path.join(bench.work, "server.log"), "wb")  # pylint: disable=consider-using-with
         self.began = time.time()
         self.process = subprocess.Popen(  # pylint: disable=consider-using-with
             [os.path.join(HERE, "bin", "jitney"), "serve", "-m", model, "--port", str(self.port),
-             "--device", bench.args.device, *flags], env=bench.environment(), stdout=self.log,
+             "--device", bench.args.device + options, *flags], env=bench.environment(), stdout=self.log,
             stderr=self.log)
 
     def __enter__(self):
@@ -789,7 +796,7 @@ def part_host(bench):
 PARTS = ["profile", "decode", "http", "prompt", "offline_128_128", "trace_256", "steps", "batches",
          "logits", "bare", "promise", "host", "attention", "decode_kv_fp8", "fp8", "decode_fp8",
          "decode_fp8_kv_fp8", "prompt_fp8", "offline_fp8", "options", "profile_fp8",
-         "offline_ways", "ready_early", "decode_06b",
+         "offline_ways", "ready_early", "profile_q8_0", "decode_06b",
          "decode_q8_0", "decode_q4_k", "leak", "offline_1000_1000", "hf_ratio", "full",
          "offline_128_2048", "checks"]
 
@@ -834,7 +841,7 @@ def begin_models(bench, parts):
     if any(p in parts for p in ("trace_256", "leak", "decode_06b")):
         bench.make("qwen3-0.6B", "BF16")
     for kind in ("q8_0", "q4_k"):
-        if f"decode_{kind}" in parts:
+        if f"decode_{kind}" in parts or f"profile_{kind}" in parts:
             bench.make("llama-8B", kind.upper())
 
 
