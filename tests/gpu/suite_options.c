@@ -2,7 +2,7 @@
  * Method: all variants of the device are open beside each other, on models of a few layers, and
  *         their steps are timed in turns, so that what slows the card down for a while slows all of
  *         them. A time is the least of some rounds; the table has the others' gain over the first
- *         variant. Caches of fp8 shapes are fp8, too. */
+ *         variant. Caches of fp8 shapes are fp8, too. --shape and --variants name others. */
 #include <stdio.h>
 #include <string.h>
 
@@ -131,8 +131,14 @@ void suite_options(struct checks *c) {
     };
     uint32_t count =
         c->is_quick ? sizeof(quick) / sizeof(quick[0]) : sizeof(plans) / sizeof(plans[0]);
+    const struct plan other = {
+        c->shape, "", {{1, 1, 512}, {8, 1, 512}, {256, 1, 512}, {1, PROMPT, 0}}};
+    bool is_planned = !c->shape;
     for (uint32_t i = 0; i < count; i++) {
         const struct plan *p = c->is_quick ? &quick[i] : &plans[i];
-        if (!c->shape || strcmp(c->shape, p->shape) == 0) run_plan(c, p);
+        bool is_this = c->shape && strcmp(c->shape, p->shape) == 0;
+        if (!c->shape || is_this) run_plan(c, p);
+        is_planned = is_planned || is_this;
     }
+    if (!is_planned) run_plan(c, &other);
 }
