@@ -9,7 +9,7 @@
 #include "check.h"
 #include "shaped.h"
 
-enum { VARIANTS_MAX = 6, STEPS_MAX = 6, ROUNDS = 5, PROMPT = 2048, BLOCKS = 4099, NAME_MAX = 64 };
+enum { VARIANTS_MAX = 6, STEPS_MAX = 7, ROUNDS = 5, PROMPT = 2048, BLOCKS = 4099, NAME_MAX = 64 };
 enum { FEW_ROWS = 64, FEW_ROWS_STEPS = 20, MANY_ROWS_STEPS = 4 };
 
 /* A step of so many sequences with so many rows each, from a position on; seqs 0 ends a list. */
@@ -124,7 +124,13 @@ void suite_options(struct checks *c) {
         {"0.6B-bf16", "/,two=first/,two=always", {{1, 1, 512}, {2, 1, 512}, {4, 1, 512}}},
         {"2B-fp8",
          "/,acts=clusters/,e4m3=card/,dense=on/,acts=clusters,e4m3=card,dense=on",
-         {{1, 1, 512}, {4, 1, 512}, {8, 1, 512}, {256, 1, 512}, {1024, 1, 192}, {1, PROMPT, 0}}},
+         {{1, 1, 512},
+          {4, 1, 512},
+          {8, 1, 512},
+          {32, 1, 512},
+          {256, 1, 512},
+          {1024, 1, 192},
+          {1, PROMPT, 0}}},
     };
     static const struct plan quick[] = {
         {"tiny-fp8", "/,acts=clusters/,e4m3=card,dense=on", {{1, 1, 8}, {1, 9, 0}}},

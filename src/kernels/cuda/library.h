@@ -50,7 +50,7 @@ struct cuda_switches {
     bool groups;           /* attention of prompts by wgmma (sm_90a) */
     bool upload;           /* large weights are copied by several threads */
     bool dense;            /* norms of many rows that become e4m3: with more of them at once */
-    bool act_clusters;     /* acts of few rows that become e4m3 in one launch (sm_90) */
+    bool act_clusters;     /* acts of up to 64 rows that become e4m3 in one launch (sm_90) */
     bool e4m3_card;        /* rows become e4m3 by the card's own instruction (sm_89) */
     bool lean;             /* norms and acts four numbers at a time; results that are wanted in 16
                               bits alone are not written as floats */

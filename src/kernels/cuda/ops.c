@@ -10,6 +10,7 @@
 
 enum {
     BLOCKS_PER_PROCESSOR = 8,   /* of attention; with fewer, segments are shared out */
+    CLUSTER_ROWS_MAX = 64,      /* of an act: the card has all clusters of them at once */
     PART_FLOATS_MAX = 16 << 20, /* of attention's parts: 64 MiB */
     TWO_BYTES_MIN = 24 << 20    /* of weights: product_two.cu was slower with less on an H200 */
 };
@@ -138,12 +139,12 @@ static const enum cuda_act_kind act_kinds[] = {
  * the floats may go. */
 static void launch_act_fp8(const struct cuda_run *x, struct cuda_act *a, struct cuda_mat dst) {
     struct cuda_half half = a->half;
-    if (a->gate.row_count > CUDA_FEW_ROWS) {
-        cuda_fp8_act(a, &x->queue);
+    if (x->dev->switches.act_clusters && a->gate.row_count <= CLUSTER_ROWS_MAX) {
+        cuda_fp8_act_few(a, &x->queue);
         return;
     }
-    if (x->dev->switches.act_clusters) {
-        cuda_fp8_act_few(a, &x->queue);
+    if (a->gate.row_count > CUDA_FEW_ROWS) {
+        cuda_fp8_act(a, &x->queue);
         return;
     }
     a->half.x = NULL;
