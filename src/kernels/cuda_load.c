@@ -46,6 +46,7 @@ static const struct {
     {"first=off", offsetof(struct cuda_switches, first), false},
     {"two=on", offsetof(struct cuda_switches, two_rows), true},
     {"two=always", offsetof(struct cuda_switches, two_always), true},
+    {"two=first", offsetof(struct cuda_switches, two_first), true},
     {"two=off", offsetof(struct cuda_switches, two_rows), false},
     {"fresh=on", offsetof(struct cuda_switches, fresh), true},
     {"fresh=off", offsetof(struct cuda_switches, fresh), false},
@@ -66,6 +67,12 @@ static const struct {
     {"groups=off", offsetof(struct cuda_switches, groups), false},
     {"upload=on", offsetof(struct cuda_switches, upload), true},
     {"upload=off", offsetof(struct cuda_switches, upload), false},
+    {"dense=on", offsetof(struct cuda_switches, dense), true},
+    {"dense=off", offsetof(struct cuda_switches, dense), false},
+    {"acts=clusters", offsetof(struct cuda_switches, act_clusters), true},
+    {"acts=blocks", offsetof(struct cuda_switches, act_clusters), false},
+    {"e4m3=card", offsetof(struct cuda_switches, e4m3_card), true},
+    {"e4m3=own", offsetof(struct cuda_switches, e4m3_card), false},
     {"lean=on", offsetof(struct cuda_switches, lean), true},
     {"lean=off", offsetof(struct cuda_switches, lean), false},
 };
@@ -113,15 +120,17 @@ enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err
         rest = str_skip(rest, len);
     }
     if (is_fine && rest.len == 0 && out->card <= CARD_MAX) return ST_OK;
-    return err_set(err, ST_BAD,
-                   "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
-                   "some of ,cublaslt=off ,depth=0 ,graphs=off ,fusion=off ,attention=plain "
-                   ",codes=plain|few|many ,dots=on|off ,fill=on|off ,first=on|off "
-                   ",overlap=on|off ,few=on|off ,two=on|off|always ,gated=on|off ,fresh=on|off "
-                   ",timed=on|early|off ,sums=any "
-                   ",whole=on|off|always ,bulk=on|off ,groups=on|off ,upload=on|off "
-                   ",lean=on|off behind it",
-                   STR_ARG(args));
+    return err_set(
+        err, ST_BAD,
+        "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
+        "some of ,cublaslt=off ,depth=0 ,graphs=off ,fusion=off ,attention=plain "
+        ",codes=plain|few|many ,dots=on|off ,fill=on|off ,first=on|off "
+        ",overlap=on|off ,few=on|off ,two=on|off|first|always ,gated=on|off ,fresh=on|off "
+        ",timed=on|early|off ,sums=any "
+        ",whole=on|off|always ,bulk=on|off ,groups=on|off ,upload=on|off "
+        ",lean=on|off ,dense=on|off ,acts=blocks|clusters ,e4m3=own|card "
+        "behind it",
+        STR_ARG(args));
 }
 
 /* ---- the library ---- */

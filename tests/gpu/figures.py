@@ -18,6 +18,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -276,6 +277,78 @@ def part_offline_fp8(bench):
     offline(bench, "offline_128_2048", 128, 2048, 768, 768, is_fp8=True)
 
 
+# What `offline_ways` compares: sequences at once, tokens of a step, options of the device. The first
+# is how offline_128_128 was measured so far.
+OFFLINE_WAYS = [(1024, 4096, ""), (1024, 4096, ",timed=early"), (1024, 8192, ",timed=early"),
+                (2048, 8192, ",timed=early"),
+                (1024, 4096, ",timed=early,dense=on,e4m3=card")]
+
+
+def part_offline_ways(bench):
+    """2,048 requests of 128 + 128 tokens, fp8 weights and cache: which settings are the fastest."""
+    tiny = bench.args.tiny
+    model = bench.model("llama-135M" if tiny else "llama-8B", "BF16")
+    prompt, answer, count = (8, 8, 8) if tiny else (128, 128, 2048)
+    for seqs, tokens, options in OFFLINE_WAYS:
+        if not bench.args.device.startswith("cuda"):
+            options = ""
+        seqs, tokens = (seqs // 256, tokens // 64) if tiny else (seqs, tokens)
+        knobs = {"max_seqs": seqs, "max_step_tokens": tokens, "prefix_cache": "off",
+                 "kv_type": "fp8"}
+        summary, _, steps = bench.replay(
+            model, [{"prompt_len": prompt, "max_tokens": answer}] * count, knobs,
+            prompt + answer + 16, limit=60, weights=weights_of(bench, True), options=options)
+        bench.keep("offline_ways", f"{seqs} sequences, {tokens} tokens{options}", {
+            "output_tokens_per_s": round(summary["output_tokens_per_s"], 1),
+            "steps": summary["steps"], "full_steps": step_rate(steps, seqs)})
+
+
+def profile_steps(bench, key, kind, batch, context, prompt, is_fp8):
+    """`jitney profile` of the 8B shape: a step of one sequence, of a batch and of a prompt; 0: not."""
+    if bench.args.tiny:
+        kind, batch, context, prompt = "BF16", batch // 128, context // 16, prompt // 32
+    model = bench.model("llama-135M" if bench.args.tiny else "llama-8B", kind)
+    text = bench.run("jitney", "profile", "-m", model, "--device", bench.args.device, "--json",
+                     "--weights", weights_of(bench, is_fp8), "--kv-type",
+                     "fp8" if is_fp8 else "f16", "--batch", batch, "--ctx-fill", context,
+                     "--prompt", prompt)
+    for step in json.loads(text)["steps"]:
+        bench.keep(key, f"{step['sequences']}x{step['rows']}, context {context}", {
+            "step_us": step["step_us"], "tokens_per_second": step["tokens_per_second"],
+            "parts": {p["op"]: round(p["us"], 1) for p in step["parts"]}})
+
+
+def part_profile_fp8(bench):
+    """Where the time of fp8 steps goes: 1, 256 and 1,024 sequences, a prompt of 2,048."""
+    profile_steps(bench, "profile_fp8", "BF16", 256, 512, 0, True)
+    profile_steps(bench, "profile_fp8", "BF16", 1024, 192, 2048, True)
+
+
+def part_profile_q8_0(bench):
+    """Where the time of a step of one sequence goes, Q8_0."""
+    profile_steps(bench, "profile_q8_0", "Q8_0", 0, 512, 0, False)
+
+
+def part_options(bench):
+    """Options that are off, in turns with the usual device: which of them make steps faster."""
+    check_suites(bench, ["options"], 150)
+
+
+def part_ready_early(bench):
+    """Start to ready with products timed at the start, 8B: the first start, and those after it."""
+    model, tiny = big_model(bench), bench.args.tiny
+    flags = ["--set", f"max_seqs={4 if tiny else 256}", "--set",
+             f"max_step_tokens={512 if tiny else 2048}", "-c", "1024" if tiny else "4096"]
+    early = ",timed=early" if bench.args.device.startswith("cuda") else ""
+    shutil.rmtree(os.path.join(bench.work, "cache", "images"), ignore_errors=True)
+    starts = []
+    for _ in range(3):
+        with Server(bench, model, *flags, options=early) as server:
+            starts.append(round(server.ready_s, 3))
+        time.sleep(1)  # the driver still frees the memory of a process that has ended
+    bench.keep("ready_s", "early_starts", starts)
+
+
 def part_fp8(bench):
     """fp8 products against the CPU and against cuBLASLt, and rows of whole steps."""
     check_suites(bench, ["fp8"], 60)
@@ -367,15 +440,15 @@ def get(port, path):
 
 
 class Server:
-    """`jitney serve`, ended when the block ends."""
+    """`jitney serve`, ended when the block ends. `options` of the device."""
 
-    def __init__(self, bench, model, *flags):
+    def __init__(self, bench, model, *flags, options=""):
         self.bench, self.port = bench, free_port()
         self.log = open(os.path.join(bench.work, "server.log"), "wb")  # pylint: disable=consider-using-with
         self.began = time.time()
         self.process = subprocess.Popen(  # pylint: disable=consider-using-with
             [os.path.join(HERE, "bin", "jitney"), "serve", "-m", model, "--port", str(self.port),
-             "--device", bench.args.device, *flags], env=bench.environment(), stdout=self.log,
+             "--device", bench.args.device + options, *flags], env=bench.environment(), stdout=self.log,
             stderr=self.log)
 
     def __enter__(self):
@@ -722,7 +795,8 @@ def part_host(bench):
 # The most important first; a smoke test of the server before what takes long.
 PARTS = ["profile", "decode", "http", "prompt", "offline_128_128", "trace_256", "steps", "batches",
          "logits", "bare", "promise", "host", "attention", "decode_kv_fp8", "fp8", "decode_fp8",
-         "decode_fp8_kv_fp8", "prompt_fp8", "offline_fp8", "decode_06b",
+         "decode_fp8_kv_fp8", "prompt_fp8", "offline_fp8", "options", "profile_fp8",
+         "offline_ways", "ready_early", "profile_q8_0", "decode_06b",
          "decode_q8_0", "decode_q4_k", "leak", "offline_1000_1000", "hf_ratio", "full",
          "offline_128_2048", "checks"]
 
@@ -767,7 +841,7 @@ def begin_models(bench, parts):
     if any(p in parts for p in ("trace_256", "leak", "decode_06b")):
         bench.make("qwen3-0.6B", "BF16")
     for kind in ("q8_0", "q4_k"):
-        if f"decode_{kind}" in parts:
+        if f"decode_{kind}" in parts or f"profile_{kind}" in parts:
             bench.make("llama-8B", kind.upper())
 
 

@@ -4,6 +4,7 @@
  *     gpu_check rows sampling       some
  *     gpu_check time                how long the ops of decoding steps take
  *     gpu_check compare             how long steps take, of the variants beside each other
+ *     gpu_check options             the same in turns, of options that are off: what each gains
  *     gpu_check attention_speed     attention alone, as a share of what the card can do
  *     gpu_check batches             answers of the engine, alone and in batches (tests/identity)
  *     gpu_check logits              of a model and tokens, to a file: --model, --tokens, --out,
@@ -11,10 +12,10 @@
  *     --variants /,graphs=off       what is put behind the device's name, with slashes between
  *     --device cuda:1               another card
  *     --models DIR                  where the golden models are
- *     --shape 0.6B-bf16             steps and compare: of this shape
+ *     --shape 0.6B-bf16             steps, compare and options: of this shape
  *     --quick                       fewer cases, for an emulated card
  *     --details                     compare: times of kinds of ops, too
- *     --json FILE                   what compare (8B shapes) and steps found, as JSON
+ *     --json FILE                   what compare (8B shapes), options and steps found, as JSON
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -88,6 +89,7 @@ static const struct suite {
     {"batches", suite_batches, true},
     {"time", suite_time, true},
     {"compare", suite_compare, true},
+    {"options", suite_options, true},
     {"attention_speed", suite_attention_speed, true},
     {"logits", suite_logits, true},
 };

@@ -12,6 +12,32 @@
 enum { BLOCK_TOKENS = 64 };
 enum { MAT_Q, MAT_K, MAT_V, MAT_O, MAT_GATE, MAT_UP, MAT_DOWN };
 
+/* ---- real shapes ---- */
+
+static const struct shape shapes[] = {
+    {"0.6B-bf16", DTYPE_BF16, 28, 1024, 16, 8, 128, 3072, 151936, false},
+    {"8B-bf16", DTYPE_BF16, 32, 4096, 32, 8, 128, 14336, 128256, false},
+    {"0.6B-Q4_K", DTYPE_Q4_K, 28, 1024, 16, 8, 128, 3072, 151936, false},
+    {"8B-Q8_0", DTYPE_Q8_0, 32, 4096, 32, 8, 128, 14336, 128256, false},
+    {"8B-Q4_K", DTYPE_Q4_K, 32, 4096, 32, 8, 128, 14336, 128256, false},
+    {"8B-fp8", DTYPE_BF16, 32, 4096, 32, 8, 128, 14336, 128256, true},
+    /* A quarter of the layers: unpacking all takes long. */
+    {"2B-bf16", DTYPE_BF16, 8, 4096, 32, 8, 128, 14336, 128256, false},
+    {"tiny-fp8", DTYPE_BF16, 1, 640, 2, 1, 64, 256, 100, true}, /* for an emulated card */
+    {"2B-fp8", DTYPE_BF16, 8, 4096, 32, 8, 128, 14336, 128256, true},
+    {"2B-Q8_0", DTYPE_Q8_0, 8, 4096, 32, 8, 128, 14336, 128256, false},
+    {"2B-Q4_K", DTYPE_Q4_K, 8, 4096, 32, 8, 128, 14336, 128256, false},
+};
+enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
+
+const struct shape *shape_find(const char *name) {
+    for (int i = 0; i < SHAPES; i++)
+        if (strcmp(shapes[i].name, name) == 0) return &shapes[i];
+    return NULL;
+}
+
+/* ---- weights ---- */
+
 static struct weight matrix(const struct shaped *m, uint32_t rows, uint32_t cols) {
     struct weight w = {.name = STR("random"),
                        .use = WEIGHT_MATRIX,

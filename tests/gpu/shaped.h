@@ -45,6 +45,8 @@ struct shaped {
     struct device_result result; /* of the last step */
 };
 
+const struct shape *shape_find(const char *name); /* of real shapes, as "8B-fp8"; NULL: unknown */
+
 /* False: it cannot be run there; why is printed. */
 bool shaped_open(struct shaped *m, const struct shape *s, const char *device,
                  const struct shaped_sizes *sizes);

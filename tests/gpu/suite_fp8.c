@@ -2,7 +2,8 @@
  *         depend on how many rows there are, nor on what made it e4m3.
  * Method: numbers that e4m3 has without rounding, against the CPU's floats; numbers that are
  *         rounded, against sums in double of the codes; a norm and an act in front of a product,
- *         fused and not; one product with 1 to 64 rows, and with and without cuBLASLt.
+ *         fused and not; one product with 1 to 64 rows, and with and without cuBLASLt; codes that
+ *         the card's own instruction makes, of numbers of all sizes, against those that we make.
  *
  * Tolerances, as a share of a row's largest number: after each step of 32 columns Hopper's tensor
  * cores cut the accumulator to about 14 bits, by up to 2^-13 of it and always towards zero, so n
@@ -170,7 +171,7 @@ static void run_on(const struct rig *r, const char *device, uint32_t rows, struc
 static void check_front(struct checks *c, struct rig *r, uint32_t rows, const char *what) {
     char plain[256];
     struct rig_run a, b, kept;
-    snprintf(plain, sizeof(plain), "%s,fusion=off", c->device);
+    snprintf(plain, sizeof(plain), "%s,fusion=off,dense=off,acts=blocks,e4m3=own", c->device);
     r->output = 2;
     run_on(r, c->device, rows, &a);
     for (int i = 0; i < RIG_WEIGHTS_MAX; i++)
@@ -243,6 +244,61 @@ static void check_act(struct checks *c, uint32_t cols, bool has_up, uint32_t row
     parts_free(&p);
 }
 
+/* ---- codes ---- */
+
+/* Rows of any bits with magnitudes up to 448, which their first number has: their scale is 1. Half
+ * of them have few bits of mantissa, so that many lie in the middle between two codes. */
+static void put_numbers(struct rig_run *run) {
+    const struct rig *r = run->rig;
+    uint32_t cols = r->values[0].cols;
+    for (uint32_t row = 0; row < rig_rows(run, 0); row++) {
+        struct rng rng = {.seed = r->seed * 1000 + row};
+        float *x = (float *)(uintptr_t)rig_row(run, 0, row);
+        for (uint32_t i = 0; i < cols; i++) {
+            uint64_t random = rng_next(&rng);
+            uint32_t exponent = 127 - 14 + (uint32_t)(random >> 40) % 23;
+            uint32_t mantissa = (uint32_t)random & (i % 2 ? 0x7fffffu : 0x780000u);
+            uint32_t bits = (uint32_t)(random >> 32 & 1) << 31 | exponent << 23 | mantissa;
+            if (i % 61 == 7) bits = (uint32_t)random & 0x807fffffu; /* a denormal, or zero */
+            if (i % 67 == 9) bits = 0x7fc00000u | (uint32_t)(random >> 32 & 1) << 31;
+            memcpy(&x[i], &bits, sizeof(bits));
+            if (fabsf(x[i]) > 448.0f) x[i] = copysignf(448.0f, x[i]);
+        }
+        x[0] = 448.0f;
+    }
+}
+
+/* Each column alone, so that the results are the codes: `times` steps of 64 rows. */
+static void check_codes(struct checks *c, uint32_t times) {
+    enum { COLS = 256, ROWS = 64 };
+    struct shape s = {.n = {COLS}, .k = COLS, .rows = ROWS};
+    char own[256], card[256];
+    struct parts p;
+    struct rig r = rig_of(&s, true, &p);
+    struct rig_run a, b;
+    bool is_same = true;
+    uint16_t *w = (uint16_t *)(uintptr_t)p.w[0].data;
+    for (uint32_t i = 0; i < COLS * COLS; i++) w[i] = bf16_from_f32(i % (COLS + 1) == 0);
+    snprintf(own, sizeof(own), "%s,e4m3=own", c->device);
+    snprintf(card, sizeof(card), "%s,e4m3=card", c->device);
+    r.prepare_bytes = put_numbers;
+    rig_open(&r, own, &a);
+    p.w[0].prepared = p.bias[0].prepared = NULL;
+    rig_open(&r, card, &b);
+    for (uint32_t i = 0; i < times; i++) {
+        r.seed = i + 1;
+        rig_one_seq(&a, ROWS, 0, 0);
+        rig_one_seq(&b, ROWS, 0, 0);
+        rig_step(&a);
+        rig_step(&b);
+        is_same = is_same && same_value(&a, &b, 1);
+    }
+    check_that(c, is_same, "fp8: the card's own instruction makes other codes");
+    rig_close(&b);
+    rig_close(&a);
+    parts_free(&p);
+}
+
 /* ---- one row among more and more ---- */
 
 static void check_rows(struct checks *c) {
@@ -310,10 +366,15 @@ void suite_fp8(struct checks *c) {
         check_exact(c, &shapes[i]);
         if (!shapes[i].bias && !shapes[i].add) check_rounded(c, &shapes[i]);
     }
+    check_codes(c, c->is_quick ? 1 : 64);
     check_norm(c, 640, NORM_RMS, 11);
+    check_norm(c, 640, NORM_RMS, 515);
     check_norm(c, 1024, NORM_LAYER, 3);
     check_act(c, 640, true, 11);
+    check_act(c, 640, true, 70);
     check_act(c, 5120, true, 2);
+    check_act(c, 14336, true, 1);
+    check_act(c, 1152, true, 8);
     check_act(c, 384, false, 4);
     check_rows(c);
     if (c->is_quick) return; /* an emulated card has no cuBLASLt */

@@ -88,26 +88,6 @@ static void measure_shape(struct checks *c, const struct shape *s, const char *v
     shaped_close(&b.model);
 }
 
-static const struct shape shapes[] = {
-    {"0.6B-bf16", DTYPE_BF16, 28, 1024, 16, 8, 128, 3072, 151936, false},
-    {"8B-bf16", DTYPE_BF16, 32, 4096, 32, 8, 128, 14336, 128256, false},
-    {"0.6B-Q4_K", DTYPE_Q4_K, 28, 1024, 16, 8, 128, 3072, 151936, false},
-    {"8B-Q8_0", DTYPE_Q8_0, 32, 4096, 32, 8, 128, 14336, 128256, false},
-    {"8B-Q4_K", DTYPE_Q4_K, 32, 4096, 32, 8, 128, 14336, 128256, false},
-    {"8B-fp8", DTYPE_BF16, 32, 4096, 32, 8, 128, 14336, 128256, true},
-    /* A quarter of the layers: unpacking all takes long. */
-    {"2B-bf16", DTYPE_BF16, 8, 4096, 32, 8, 128, 14336, 128256, false},
-    {"2B-Q8_0", DTYPE_Q8_0, 8, 4096, 32, 8, 128, 14336, 128256, false},
-    {"2B-Q4_K", DTYPE_Q4_K, 8, 4096, 32, 8, 128, 14336, 128256, false},
-};
-enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
-
-static const struct shape *find_shape(const char *name) {
-    for (int i = 0; i < SHAPES; i++)
-        if (strcmp(shapes[i].name, name) == 0) return &shapes[i];
-    return NULL;
-}
-
 /* ---- variants beside each other ---- */
 
 enum { ROUNDS = 3 };
@@ -178,7 +158,7 @@ void suite_compare(struct checks *c) {
                                         {32, 1}, {64, 1}, {128, 1}, {256, 1}, {1, 2048}};
     char variant[256];
     const char *at = c->variants;
-    const struct shape *s = find_shape(c->shape ? c->shape : "8B-bf16");
+    const struct shape *s = shape_find(c->shape ? c->shape : "8B-bf16");
     check_that(c, s != NULL, "unknown shape \"%s\"", c->shape);
     while (s && at) {
         size_t len = strcspn(at, "/");
@@ -189,13 +169,13 @@ void suite_compare(struct checks *c) {
 }
 
 void suite_time(struct checks *c) {
-    measure_shape(c, &shapes[0], "", ROWS_MAX);
-    measure_shape(c, &shapes[0], ",graphs=off", 0);
-    measure_shape(c, &shapes[0], ",graphs=off,fusion=off", 0);
-    measure_shape(c, &shapes[0], ",attention=plain", ROWS_MAX);
-    measure_shape(c, &shapes[1], "", ROWS_MAX);
-    measure_shape(c, &shapes[1], ",attention=plain", 0);
-    measure_shape(c, &shapes[2], "", ROWS_MAX);
-    measure_shape(c, &shapes[2], ",codes=plain", 0);
-    measure_shape(c, &shapes[3], "", ROWS_MAX);
+    measure_shape(c, shape_find("0.6B-bf16"), "", ROWS_MAX);
+    measure_shape(c, shape_find("0.6B-bf16"), ",graphs=off", 0);
+    measure_shape(c, shape_find("0.6B-bf16"), ",graphs=off,fusion=off", 0);
+    measure_shape(c, shape_find("0.6B-bf16"), ",attention=plain", ROWS_MAX);
+    measure_shape(c, shape_find("8B-bf16"), "", ROWS_MAX);
+    measure_shape(c, shape_find("8B-bf16"), ",attention=plain", 0);
+    measure_shape(c, shape_find("0.6B-Q4_K"), "", ROWS_MAX);
+    measure_shape(c, shape_find("0.6B-Q4_K"), ",codes=plain", 0);
+    measure_shape(c, shape_find("8B-Q8_0"), "", ROWS_MAX);
 }

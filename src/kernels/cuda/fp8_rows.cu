@@ -40,17 +40,20 @@ static __device__ inline float block_most(float most) {
     return most;
 }
 
-static __device__ inline uint32_t fp8_four(const float y[4], float inverse) {
+static __device__ inline uint32_t fp8_four(const float y[4], float inverse, bool by_card) {
     uint32_t four = 0;
+    if (by_card)
+        return fp8_two(y[2] * inverse, y[3] * inverse) << 16 |
+               fp8_two(y[0] * inverse, y[1] * inverse);
 #pragma unroll
     for (int k = 0; k < 4; k++) four |= (uint32_t)fp8_of(y[k] * inverse) << 8 * k;
     return four;
 }
 
 /* Columns i to i + 3; i is a multiple of 4. */
-static __device__ inline void store_four(uint8_t *row, uint32_t i, const float y[4],
-                                         float inverse) {
-    *(uint32_t *)(row + i) = fp8_four(y, inverse);
+static __device__ inline void store_four(uint8_t *row, uint32_t i, const float y[4], float inverse,
+                                         bool by_card) {
+    *(uint32_t *)(row + i) = fp8_four(y, inverse, by_card);
 }
 
 /* ---- norm ---- */
@@ -87,7 +90,7 @@ static __global__ void norm_fp8_kernel(struct cuda_norm a) {
     float inverse = cuda_fp8_inverse(most);
     uint8_t *out = (uint8_t *)a.half.x + (size_t)row * a.half.row_elems;
     for (uint32_t i = threadIdx.x * 4; i < a.group; i += NORM_THREADS * 4)
-        store_four(out, i, kept + i, inverse);
+        store_four(out, i, kept + i, inverse, a.half.by_card);
     if (threadIdx.x == 0) a.half.scale[row] = cuda_fp8_scale(most);
 }
 
@@ -138,7 +141,56 @@ template <int FOURS> static __global__ void norm_fp8_wide_kernel(struct cuda_nor
 #pragma unroll
     for (uint32_t k = 0; k < FOURS; k++) {
         uint32_t i = first + k * NORM_THREADS * 4;
-        if (i < a.group) store_four(out, i, y[k], inverse);
+        if (i < a.group) store_four(out, i, y[k], inverse, a.half.by_card);
+    }
+    if (threadIdx.x == 0) a.half.scale[row] = cuda_fp8_scale(most);
+}
+
+/* The same of many rows, with few threads and registers: what would stay in registers is read again
+ * from shared memory and the first cache. While one warp makes the chain of sums the others wait,
+ * so a multiprocessor should have many rows at once. */
+static constexpr uint32_t DENSE_THREADS = 128, DENSE_BLOCKS = 12, DENSE_ROWS = 512;
+static __global__ void __launch_bounds__(DENSE_THREADS, DENSE_BLOCKS)
+    norm_fp8_dense_kernel(struct cuda_norm a) {
+    extern __shared__ __align__(16) float fours[];
+    __shared__ struct norm_stats stats;
+    begin_kernel();
+    uint32_t row = blockIdx.x;
+    float most = 0.0f;
+    if (!mat_is_live(a.src, row)) return;
+    const float *x = mat_f32(a.src, row);
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x * 4; i < a.group; i += DENSE_THREADS * 4)
+        *(float4 *)(fours + i) = *(const float4 *)(x + i);
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        struct norm_stats s =
+            norm_measure(fours, a.group, threadIdx.x % NORM_LANES, a.is_layer, a.eps);
+        if (threadIdx.x == 0) stats = s;
+    }
+    __syncthreads();
+    struct norm_stats s = stats;
+#pragma unroll 2
+    for (uint32_t i = threadIdx.x * 4; i < a.group; i += DENSE_THREADS * 4) {
+        float w[4], y[4];
+        *(float4 *)w = *(const float4 *)(a.weight + i);
+        *(float4 *)y = *(const float4 *)(fours + i);
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            y[n] = (y[n] - s.mean) * s.rate * w[n];
+            most = larger(most, y[n]);
+        }
+        *(float4 *)(fours + i) = *(const float4 *)y;
+        if (a.dst.base) *(float4 *)(mat_f32(a.dst, row) + i) = *(const float4 *)y;
+    }
+    most = block_most(most);
+    float inverse = cuda_fp8_inverse(most);
+    uint8_t *out = (uint8_t *)a.half.x + (size_t)row * a.half.row_elems;
+#pragma unroll 2
+    for (uint32_t i = threadIdx.x * 4; i < a.group; i += DENSE_THREADS * 4) {
+        float y[4];
+        *(float4 *)y = *(const float4 *)(fours + i);
+        store_four(out, i, y, inverse, a.half.by_card);
     }
     if (threadIdx.x == 0) a.half.scale[row] = cuda_fp8_scale(most);
 }
@@ -153,7 +205,9 @@ static bool launch_norm_wide(const struct cuda_norm *a, const struct cuda_queue 
     if (!a->is_wide || a->bias || !is_wide(&a->src) || !is_wide(&a->dst)) return false;
     uint32_t rows = a->src.row_count, bytes = a->group * (uint32_t)sizeof(float);
     if (a->group > 8 * at_once) return false;
-    if (a->group <= at_once)
+    if (a->is_dense && rows >= DENSE_ROWS)
+        launch(queue, norm_fp8_dense_kernel, rows, DENSE_THREADS, bytes, *a);
+    else if (a->group <= at_once)
         launch(queue, norm_fp8_wide_kernel<1>, rows, NORM_THREADS, bytes, *a);
     else if (a->group <= 4 * at_once)
         launch(queue, norm_fp8_wide_kernel<4>, rows, NORM_THREADS, bytes, *a);
@@ -233,8 +287,33 @@ static __global__ void __launch_bounds__(WIDE_THREADS)
     float inverse = cuda_fp8_inverse(most);
     uint8_t *out = (uint8_t *)to.x + (size_t)row * to.row_elems;
     for (uint32_t i = threadIdx.x * 4; i < to.row_elems; i += blockDim.x * 4)
-        store_four(out, i, kept + i, inverse);
+        store_four(out, i, kept + i, inverse, to.by_card);
     if (threadIdx.x == 0) to.scale[row] = cuda_fp8_scale(most);
+}
+
+/* A row of an act by the blocks of a cluster, four columns a thread: the blocks tell each other
+ * their largest numbers. */
+static constexpr uint32_t ACT_CLUSTER = 8;
+static __global__ void __launch_bounds__(WIDE_THREADS)
+    act_fp8_cluster_kernel(struct act_source source, struct cuda_half to) {
+    extern __shared__ __align__(16) float block_has[];
+    begin_kernel();
+    uint32_t row = blockIdx.x, i = (blockIdx.z * blockDim.x + threadIdx.x) * 4;
+    bool is_live = source.is_live(row);
+    float y[4] = {0.0f, 0.0f, 0.0f, 0.0f}, most = 0.0f;
+    if (is_live && i < source.cols()) source.four(row, i, y);
+#pragma unroll
+    for (int n = 0; n < 4; n++) most = larger(most, y[n]);
+    most = block_most(most);
+    if (threadIdx.x == 0) block_has[0] = most;
+    cluster_barrier();
+    for (uint32_t block = 0; block < ACT_CLUSTER; block++)
+        most = fmaxf(most, cluster_float(block_has, block));
+    cluster_barrier(); /* the others have read this block's */
+    if (!is_live) return;
+    uint8_t *out = (uint8_t *)to.x + (size_t)row * to.row_elems;
+    if (i < to.row_elems) store_four(out, i, y, cuda_fp8_inverse(most), to.by_card);
+    if (i == 0) to.scale[row] = cuda_fp8_scale(most);
 }
 
 template <class SOURCE>
@@ -258,6 +337,14 @@ void cuda_fp8_act(const struct cuda_act *a, const struct cuda_queue *queue) {
     if (a->gate.row_count == 0) return;
     struct act_source source = {*a, is_wide(&a->gate) && is_wide(&a->up)};
     launch_rows(source, a->gate.row_count, &a->half, queue);
+}
+
+void cuda_fp8_act_few(const struct cuda_act *a, const struct cuda_queue *queue) {
+    if (a->gate.row_count == 0) return;
+    struct act_source source = {*a, is_wide(&a->gate) && is_wide(&a->up)};
+    uint32_t threads = (a->half.row_elems / 4 + ACT_CLUSTER - 1) / ACT_CLUSTER;
+    launch_clusters(queue, act_fp8_cluster_kernel, dim3(a->gate.row_count, 1, ACT_CLUSTER),
+                    (threads + 31) / 32 * 32, sizeof(float), ACT_CLUSTER, source, a->half);
 }
 
 void cuda_fp8_convert(const struct cuda_mat *src, const struct cuda_half *to,
@@ -290,7 +377,7 @@ static __global__ void fp8_weights_kernel(struct cuda_fp8_weights a) {
         float y[4];
 #pragma unroll
         for (uint32_t k = 0; k < 4; k++) y[k] = weight_number(a, row, i + k);
-        store_four(out, i, y, inverse);
+        store_four(out, i, y, inverse, false);
     }
     if (threadIdx.x == 0) a.scale[row] = cuda_fp8_scale(most);
 }

@@ -48,7 +48,7 @@ struct cuda_norm {
     struct cuda_mat src, dst;
     struct cuda_half half; /* the same in 16 bits, and quantised: where cuda_norm_rounds alone */
     struct cuda_mat q8;
-    bool is_wide; /* four numbers at a time, where the operands allow it; the same bits */
+    bool is_wide, is_dense; /* four numbers at a time, fp8: more rows at once; the same bits */
 };
 bool cuda_norm_rounds(uint32_t cols, uint32_t group);
 void cuda_norm(const struct cuda_norm *a, const struct cuda_queue *queue);

@@ -25,6 +25,9 @@ void cuda_fp8_act(const struct cuda_act *a, const struct cuda_queue *queue);
 void cuda_fp8_convert(const struct cuda_mat *src, const struct cuda_half *to,
                       const struct cuda_queue *queue);
 
+/* cuda_fp8_act with the blocks of a cluster for each row, where there are few (Hopper). */
+void cuda_fp8_act_few(const struct cuda_act *a, const struct cuda_queue *queue);
+
 void cuda_fp8_rows_prepare(void); /* once for each card, before the first of these */
 
 /* Rows of bf16 or f16 numbers, `from`, as rows of e4m3 with their scales; zeros behind. */

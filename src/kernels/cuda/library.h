@@ -35,6 +35,7 @@ struct cuda_switches {
     bool few_rows;         /* products of up to 8 rows by kernels that read ahead (sm_90) */
     bool two_rows;         /* and those of 1 or 2 rows by kernels with fewer instructions */
     bool two_always;       /* however few weights there are, for tests */
+    bool two_first;        /* also of fewer weights, where the norm before them can go in */
     bool gated;            /* product_few.cu and _two.cu do the act after gates and ups */
     bool fresh;            /* rotation, cache and attention of up to 8 rows in one launch */
     bool few_codes;        /* products of quantised weights likewise (sm_90) */
@@ -48,6 +49,9 @@ struct cuda_switches {
     bool bulk;             /* and goes on from one to the next, by bulk copies (sm_90a) */
     bool groups;           /* attention of prompts by wgmma (sm_90a) */
     bool upload;           /* large weights are copied by several threads */
+    bool dense;            /* norms of many rows that become e4m3: with more of them at once */
+    bool act_clusters;     /* acts of up to 64 rows that become e4m3 in one launch (sm_90) */
+    bool e4m3_card;        /* rows become e4m3 by the card's own instruction (sm_89) */
     bool lean;             /* norms and acts four numbers at a time; results that are wanted in 16
                               bits alone are not written as floats */
 };

@@ -5,6 +5,7 @@
 #ifndef KERNELS_CUDA_OPERANDS_H
 #define KERNELS_CUDA_OPERANDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,6 +28,7 @@ struct cuda_half {
     enum cuda_form form;
     uint32_t row_elems;
     float *scale; /* fp8: [rows] */
+    bool by_card; /* fp8: by the card's own instruction, with the same bits */
 };
 
 /* A matrix of N rows and K columns, or several (experts) one behind the other. */

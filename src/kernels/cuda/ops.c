@@ -10,6 +10,7 @@
 
 enum {
     BLOCKS_PER_PROCESSOR = 8,   /* of attention; with fewer, segments are shared out */
+    CLUSTER_ROWS_MAX = 64,      /* of an act: the card has all clusters of them at once */
     PART_FLOATS_MAX = 16 << 20, /* of attention's parts: 64 MiB */
     TWO_BYTES_MIN = 24 << 20    /* of weights: product_two.cu was slower with less on an H200 */
 };
@@ -62,7 +63,8 @@ static struct cuda_half half_of(const struct cuda_run *x) {
     return (struct cuda_half){.x = x->scratch->x[x->now->half_to],
                               .form = w->form,
                               .row_elems = w->row_elems,
-                              .scale = x->scratch->x_scale[x->now->half_to]};
+                              .scale = x->scratch->x_scale[x->now->half_to],
+                              .by_card = x->dev->switches.e4m3_card};
 }
 
 static void quantise(const struct cuda_run *x, const struct cuda_mat *floats, struct operand q8) {
@@ -100,7 +102,8 @@ static void launch_norm(const struct cuda_run *x, const struct op *op) {
                           .src = src,
                           .dst = unless_half(x, floats_of(x, n->dst, &src, n->src.cols)),
                           .half = half_of(x),
-                          .is_wide = x->dev->switches.lean};
+                          .is_wide = x->dev->switches.lean,
+                          .is_dense = x->dev->switches.dense};
     bool rounds = !x->dev->switches.without_fusion && cuda_norm_rounds(n->src.cols, n->group);
     if (rounds) a.q8 = mat_of(x, n->q8);
     if (a.half.x && a.half.form == CUDA_FP8)
@@ -131,10 +134,15 @@ static void launch_rope(const struct cuda_run *x, const struct op *op) {
 static const enum cuda_act_kind act_kinds[] = {
     [ACT_SILU] = CUDA_SILU, [ACT_GELU_TANH] = CUDA_GELU_TANH, [ACT_GELU_ERF] = CUDA_GELU_ERF};
 
-/* The scale of a row needs all of it: a block for each row, unless there are so few that most of
- * the card would be idle meanwhile. `dst`: where the floats may go. */
+/* The scale of a row needs all of it: a block for each row. With few of them most of the card would
+ * be idle meanwhile: many blocks make floats, or the blocks of a cluster share a row. `dst`: where
+ * the floats may go. */
 static void launch_act_fp8(const struct cuda_run *x, struct cuda_act *a, struct cuda_mat dst) {
     struct cuda_half half = a->half;
+    if (x->dev->switches.act_clusters && a->gate.row_count <= CLUSTER_ROWS_MAX) {
+        cuda_fp8_act_few(a, &x->queue);
+        return;
+    }
     if (a->gate.row_count > CUDA_FEW_ROWS) {
         cuda_fp8_act(a, &x->queue);
         return;
@@ -233,7 +241,8 @@ static void convert(const struct cuda_run *x, const struct cuda_mat *src,
     struct cuda_half to = {.x = x->scratch->x[0],
                            .form = w->form,
                            .row_elems = w->row_elems,
-                           .scale = x->scratch->x_scale[0]};
+                           .scale = x->scratch->x_scale[0],
+                           .by_card = x->dev->switches.e4m3_card};
     struct cuda_convert a = {.src = *src, .segments = segments, .to = to};
     size_t elems = (size_t)src->row_count * segments * w->row_elems;
     CHECK(elems * sizeof(uint16_t) <= x->scratch->x_bytes);
@@ -249,8 +258,10 @@ static bool is_few(const struct cuda_run *x, const struct cuda_product *a) {
 
 static bool is_two(const struct cuda_run *x, const struct cuda_few *f) {
     const struct cuda_matrix *w = &f->product.w;
+    const struct cuda_switches *on = &x->dev->switches;
     bool is_large = (size_t)w->rows * w->row_elems * sizeof(uint16_t) >= TWO_BYTES_MIN;
-    if (!x->dev->switches.two_rows || !(is_large || x->dev->switches.two_always)) return false;
+    bool has_norm = on->two_first && f->first.src.base;
+    if (!on->two_rows || !(is_large || has_norm || on->two_always)) return false;
     return is_few(x, &f->product) && cuda_product_two_can(f);
 }
 

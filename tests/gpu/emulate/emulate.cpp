@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 static constexpr size_t STACK_BYTES = 64 << 10;
-static constexpr uint32_t THREADS_MAX = 1024;
+static constexpr uint32_t THREADS_MAX = 1024, CLUSTER_MAX = 8;
 
-enum state { RUNS, AT_BLOCK, AT_WARP, ENDED };
+enum state { RUNS, AT_BLOCK, AT_WARP, AT_CLUSTER, ENDED };
 static constexpr uint32_t IDLE_MAX = 1 << 20; /* turns in which no barrier of hardware is passed */
 
 struct fiber {
@@ -22,14 +22,25 @@ struct warp {
     uint64_t table[2][32]; /* by turns, so that a table stays while the next one is filled */
 };
 
+/* A block of a cluster. */
+struct block {
+    dim3 index;
+    struct fiber fibers[THREADS_MAX];
+    struct warp warps[THREADS_MAX / 32];
+    uint8_t *dynamic_shared;
+};
+
 dim3 threadIdx, blockIdx, blockDim, gridDim;
-static struct fiber fibers[THREADS_MAX];
-static struct warp warps[THREADS_MAX / 32];
+static struct block blocks[CLUSTER_MAX]; /* the first alone where there are no clusters */
+static uint32_t block_count;
+static struct fiber *fibers; /* of the block that runs */
+static struct warp *warps;
+static uint8_t *dynamic_shared;
 static uint32_t current, thread_count;
+static size_t dynamic_bytes;
 static void *scheduler_sp;
 static emu_body_fn *block_body;
 static void *block_ctx;
-static uint8_t *dynamic_shared;
 
 /* Saves what a call must keep, and goes on with another stack. */
 extern "C" void emu_switch(void **from, void *to);
@@ -63,9 +74,16 @@ static void fiber_start(struct fiber *f) {
 
 void emu_block_barrier(void) { yield_as(AT_BLOCK); }
 void emu_warp_barrier(void) { yield_as(AT_WARP); }
+void emu_cluster_barrier(void) { yield_as(AT_CLUSTER); }
 void emu_yield(void) { yield_as(RUNS); }
 uint32_t emu_lane(void) { return current % 32; }
 void *emu_dynamic_shared(void) { return dynamic_shared; }
+
+const void *emu_cluster_at(const void *here, uint32_t rank) {
+    size_t at = (size_t)((const uint8_t *)here - dynamic_shared);
+    if (rank >= block_count || at >= dynamic_bytes) abort();
+    return blocks[rank].dynamic_shared + at;
+}
 
 const uint64_t *emu_exchange(uint64_t mine) {
     uint64_t *table = warps[current / 32].table[fibers[current].exchanges++ % 2];
@@ -115,16 +133,24 @@ static bool release_warps(void) {
     return any;
 }
 
-static bool release_block(bool *is_over) {
-    uint32_t waiting = 0, ended = 0;
-    for (uint32_t i = 0; i < thread_count; i++) {
-        waiting += fibers[i].state == AT_BLOCK;
-        ended += fibers[i].state == ENDED;
-    }
-    *is_over = ended == thread_count;
-    if (waiting == 0 || waiting + ended < thread_count) return false;
+static uint32_t count_of(enum state s) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < thread_count; i++) count += fibers[i].state == s;
+    return count;
+}
+
+/* Those that wait at a barrier of all threads. */
+static void release_all(enum state s) {
     for (uint32_t i = 0; i < thread_count; i++)
-        if (fibers[i].state == AT_BLOCK) fibers[i].state = RUNS;
+        if (fibers[i].state == s) fibers[i].state = RUNS;
+}
+
+/* is_over: all threads have ended, or wait for the other blocks of the cluster. */
+static bool release_block(bool *is_over) {
+    uint32_t waiting = count_of(AT_BLOCK), ended = count_of(ENDED);
+    *is_over = ended + count_of(AT_CLUSTER) == thread_count;
+    if (waiting == 0 || waiting + ended < thread_count) return false;
+    release_all(AT_BLOCK);
     return true;
 }
 
@@ -134,10 +160,10 @@ static bool any_runs(void) {
     return false;
 }
 
+/* Until its end, or until a barrier of the cluster. */
 static void run_block(void) {
     bool is_over = false;
     uint32_t idle = 0;
-    for (uint32_t i = 0; i < thread_count; i++) fiber_start(&fibers[i]);
     for (;;) {
         run_ready();
         if (release_warps() || release_block(&is_over)) {
@@ -151,23 +177,55 @@ static void run_block(void) {
     }
 }
 
-void emu_run(dim3 grid, dim3 block, size_t shared_bytes, emu_body_fn *body, void *ctx) {
+static void enter_block(uint32_t rank) {
+    fibers = blocks[rank].fibers;
+    warps = blocks[rank].warps;
+    dynamic_shared = blocks[rank].dynamic_shared;
+    blockIdx = blocks[rank].index;
+}
+
+/* Blocks that follow each other in z from this one on. A block runs as far as it gets, then the
+ * next; static shared memory, which they have in common here, is lost at a barrier of theirs. */
+static void run_cluster(dim3 first) {
+    bool is_over = false;
+    for (uint32_t rank = 0; rank < block_count; rank++) {
+        blocks[rank].index = dim3(first.x, first.y, first.z + rank);
+        enter_block(rank);
+        memset(dynamic_shared, 0xff, dynamic_bytes); /* nothing may be relied on */
+        for (uint32_t i = 0; i < thread_count; i++) fiber_start(&fibers[i]);
+    }
+    while (!is_over) {
+        is_over = true;
+        for (uint32_t rank = 0; rank < block_count; rank++) {
+            enter_block(rank);
+            run_block();
+            is_over = is_over && count_of(AT_CLUSTER) == 0;
+        }
+        for (uint32_t rank = 0; rank < block_count; rank++) {
+            enter_block(rank);
+            release_all(AT_CLUSTER);
+        }
+    }
+}
+
+void emu_run(dim3 grid, dim3 block, size_t shared_bytes, uint32_t cluster, emu_body_fn *body,
+             void *ctx) {
     unsigned mode = _mm_getcsr();
     _mm_setcsr(mode | 0x8040); /* denormals are zero, as with -ftz=true */
     gridDim = grid;
     blockDim = block;
     thread_count = block.x * block.y * block.z;
+    if (cluster > CLUSTER_MAX || grid.z % cluster != 0) abort();
     if (thread_count > THREADS_MAX || grid.y > 65535 || grid.z > 65535) abort();
     block_body = body;
     block_ctx = ctx;
-    dynamic_shared = (uint8_t *)aligned_alloc(128, (shared_bytes + 255) / 128 * 128);
-    for (uint32_t z = 0; z < grid.z; z++)
+    block_count = cluster;
+    dynamic_bytes = shared_bytes;
+    for (uint32_t i = 0; i < cluster; i++)
+        blocks[i].dynamic_shared = (uint8_t *)aligned_alloc(128, (shared_bytes + 255) / 128 * 128);
+    for (uint32_t z = 0; z < grid.z; z += cluster)
         for (uint32_t y = 0; y < grid.y; y++)
-            for (uint32_t x = 0; x < grid.x; x++) {
-                blockIdx = dim3(x, y, z);
-                memset(dynamic_shared, 0xff, shared_bytes); /* nothing may be relied on */
-                run_block();
-            }
-    free(dynamic_shared);
+            for (uint32_t x = 0; x < grid.x; x++) run_cluster(dim3(x, y, z));
+    for (uint32_t i = 0; i < cluster; i++) free(blocks[i].dynamic_shared);
     _mm_setcsr(mode);
 }

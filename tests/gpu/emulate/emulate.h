@@ -2,8 +2,9 @@
  *
  * For finding wrong indices, missing barriers between the phases of a block and wrong arithmetic
  * where there is no card; speed and races inside a phase do not show. Blocks run one after the
- * other. A block's threads are fibers that run until they meet a barrier: of the block, or of the
- * warp (shuffles). Threads that have ended count as arrived.
+ * other, those of a cluster in turns. A block's threads are fibers that run until they meet a
+ * barrier: of the block, of its cluster, or of the warp (shuffles). Threads that have ended count
+ * as arrived.
  *
  * emulate.py turns <<<...>>> into emu_launch() and dynamic shared memory into a pointer; this file
  * is included in front of every .cu.
@@ -53,10 +54,14 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 /* ---- running ---- */
 
 typedef void emu_body_fn(void *ctx);
-void emu_run(dim3 grid, dim3 block, size_t shared_bytes, emu_body_fn *body, void *ctx);
+void emu_run(dim3 grid, dim3 block, size_t shared_bytes, uint32_t cluster, emu_body_fn *body,
+             void *ctx);
 void *emu_dynamic_shared(void);
 void emu_block_barrier(void);
 void emu_warp_barrier(void);
+void emu_cluster_barrier(void);
+/* The same place in the dynamic shared memory of another block of the cluster. */
+const void *emu_cluster_at(const void *here, uint32_t rank);
 void emu_yield(void); /* let other threads run */
 /* All lanes of the warp give 8 bytes; the result is the table of them, valid until the next. */
 const uint64_t *emu_exchange(uint64_t mine);
@@ -64,7 +69,7 @@ uint32_t emu_lane(void);
 
 template <typename F> static void emu_call(void *ctx) { (*(F *)ctx)(); }
 template <typename F> static void emu_launch(dim3 grid, dim3 block, size_t shared, F body) {
-    emu_run(grid, block, shared, emu_call<F>, &body);
+    emu_run(grid, block, shared, 1, emu_call<F>, &body);
 }
 
 /* ---- intrinsics ---- */

@@ -44,6 +44,29 @@ static void test_kernels_that_win_are_on_unless_they_are_turned_off(void **state
     }
 }
 
+static void test_what_no_card_has_measured_is_off_unless_it_is_turned_on(void **state) {
+    (void)state;
+    static const struct {
+        const char *on;
+        size_t offset;
+    } names[] = {
+        {"0,two=first", offsetof(struct cuda_switches, two_first)},
+        {"0,timed=early", offsetof(struct cuda_switches, timed_early)},
+        {"0,dense=on", offsetof(struct cuda_switches, dense)},
+        {"0,acts=clusters", offsetof(struct cuda_switches, act_clusters)},
+        {"0,e4m3=card", offsetof(struct cuda_switches, e4m3_card)},
+    };
+    struct cuda_choice usual = parse("0");
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct cuda_choice on = parse(names[i].on);
+        bool *changed = (bool *)((char *)&on.switches + names[i].offset);
+        assert_false(*(bool *)((char *)&usual.switches + names[i].offset));
+        assert_true(*changed);
+        *changed = false;
+        assert_memory_equal(&on.switches, &usual.switches, sizeof(usual.switches));
+    }
+}
+
 static void test_options_follow_each_other_and_the_last_one_holds(void **state) {
     (void)state;
     struct cuda_choice choice = parse("3,two=off,bulk=off,two=on,whole=always");
@@ -71,6 +94,7 @@ static void test_an_unknown_option_is_refused_with_the_list_of_all(void **state)
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kernels_that_win_are_on_unless_they_are_turned_off),
+        cmocka_unit_test(test_what_no_card_has_measured_is_off_unless_it_is_turned_on),
         cmocka_unit_test(test_options_follow_each_other_and_the_last_one_holds),
         cmocka_unit_test(test_an_unknown_option_is_refused_with_the_list_of_all),
     };

@@ -15,13 +15,19 @@ static void launch(const struct cuda_queue *, void (*kernel)(P...), dim3 grid, d
     emu_launch(grid, block, shared_bytes, [&] { kernel(args...); });
 }
 
-/* Blocks run one after the other, so none can wait for another. */
+/* A cluster's blocks share what is not dynamic shared memory, so kernels of which more is kept over
+ * a barrier of the cluster go without. */
 static constexpr bool HAS_CLUSTERS = false;
 template <typename... P, typename... A>
-static void launch_clusters(const struct cuda_queue *, void (*)(P...), dim3, dim3, size_t, uint32_t,
-                            A...) {}
-static inline void cluster_barrier() {}
-static inline float cluster_float(const float *here, uint32_t) { return *here; }
+static void launch_clusters(const struct cuda_queue *, void (*kernel)(P...), dim3 grid, dim3 block,
+                            size_t shared_bytes, uint32_t blocks, A... args) {
+    auto body = [&] { kernel(args...); };
+    emu_run(grid, block, shared_bytes, blocks, emu_call<decltype(body)>, &body);
+}
+static inline void cluster_barrier() { emu_cluster_barrier(); }
+static inline float cluster_float(const float *here, uint32_t rank) {
+    return *(const float *)emu_cluster_at(here, rank);
+}
 
 template <typename... P, typename... A>
 static void launch_alone(const struct cuda_queue *queue, void (*kernel)(P...), dim3 grid,
