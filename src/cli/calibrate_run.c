@@ -130,6 +130,10 @@ enum status calibrate_model(const struct args *args, const char *path, struct ca
     enum status st = model_args_service_at(args, path, c->window_tokens, true, &r.service, err);
     if (st == ST_OK) st = read_text(&r, err);
     if (st == ST_OK) st = run_windows(&r, err);
+    if (st == ST_OK && c->ids) {
+        *c->ids = r.ids;
+        r.ids = (struct tokens){0};
+    }
     tokens_deinit(&r.ids);
     service_close(&r.service);
     return st;

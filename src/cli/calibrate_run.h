@@ -13,6 +13,7 @@
 
 struct args;
 struct importance;
+struct tokens;
 
 /* Windows of --ctx tokens that are wanted at least, and taken at most unless --chunks says. */
 enum { CALIBRATE_WINDOWS_MIN = 8, CALIBRATE_WINDOWS_DEFAULT = 64 };
@@ -21,6 +22,7 @@ struct calibration {
     const char *text_path;
     uint32_t windows, window_tokens;
     struct importance *importance; /* importance_destroy it */
+    struct tokens *ids;            /* NULL, or takes the tokens of the windows: tokens_deinit it */
 };
 
 /* `path`: of the model; text_path is set. Says on standard error what it needs before it begins.
