@@ -91,6 +91,8 @@ static enum exit_code read_args(struct quantize *q, struct err *err) {
         return usage_set(err, "quantize: --report and --max-kl need a text; give -f FILE");
     if (!q->has_report && args_text(args, "file"))
         return usage_set(err, "quantize: -f is for --report and --max-kl; give one of them");
+    if (!q->has_report && args_text(args, "svg"))
+        return usage_set(err, "quantize: --svg draws what --report measures; give --report");
     if (q->has_report && q->run.target.writes_none)
         return usage_set(err, "quantize: --plan writes nothing that --report could compare");
     if (args_operands(args) > 0) q->run.out = args_operand(args, 0);
@@ -247,6 +249,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
     if (st == ST_OK) st = compare_both(&q, err);
     code = st == ST_OK ? publish(&q, err) : exit_of(st);
     if (code == EXIT_FINE) code = exit_of(print_summary(&q, err));
+    comparison_deinit(&q.report);
     q.output->close(q.self);
     model_file_close(q.run.f);
     return code;
