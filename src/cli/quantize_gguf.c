@@ -84,7 +84,7 @@ static enum status open_output(struct quantize_run *q, void **self, struct err *
     if (!g) return err_set(err, ST_NOMEM, "out of memory");
     g->q = q;
     g->file.fd = -1;
-    g->type = DTYPE_Q8_0; /* until there is a plan */
+    g->type = DTYPE_F16; /* until there is a plan */
     if (!q->target.is_set) dtype_find(str_of(q->type), &g->type);
     if (model_file_kind(q->f) != MODEL_GGUF)
         return err_set(err, ST_BAD, "%s: a folder, expected a GGUF file", q->in);
