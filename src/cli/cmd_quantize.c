@@ -259,14 +259,16 @@ extern const struct command cmd_quantize;
 const struct command cmd_quantize = {
     .name = "quantize",
     .summary = "Write a model with fewer bits",
-    .operands = "OUT --type TYPE",
+    .operands = "OUT --type TYPE|--budget SIZE",
     .about =
         "Writes the model as the GGUF file OUT, whose matrices have another number format. Norms "
         "and other vectors stay as they are. The output matrix takes Q6_K or Q8_0, and a matrix "
         "whose rows do not divide into the blocks of the type takes a related type, as in "
-        "llama.cpp; the second is told on standard error. OUT must not exist; it appears when it "
+        "llama.cpp; the second is told on standard error. With --budget or --bits each matrix "
+        "takes "
+        "a type of its own. OUT must not exist; it appears when it "
         "is whole, so a run that is stopped leaves nothing. Memory does not grow with the model, "
-        "unless a report is wanted.",
+        "unless a report, calibration or a budget is wanted.",
     .groups = {flags, flags_plan, flags_compare, flags_chunk, flags_engine},
     .takes_model = true,
     .operands_max = 1,

@@ -43,8 +43,8 @@ struct comparison {
 };
 
 /* The paths and names are set. The flags are flags_compare, flags_chunk and flags_engine; the file
- * of --svg is written. ST_BAD: the text is too short, the vocabularies differ (`err` names the first
- * token that does), or layers cannot be exchanged (cli/layer_kl.h). */
+ * of --svg is written. ST_BAD: the text is too short, the vocabularies differ (`err` names the
+ * first token that does), or layers cannot be exchanged (cli/layer_kl.h). */
 enum status compare_models(const struct args *args, struct comparison *c, struct err *err);
 void comparison_deinit(struct comparison *c); /* a zeroed one is fine */
 

@@ -193,6 +193,18 @@ static enum status measure_errors(struct quantize_plan *p, const struct args *ar
     return st;
 }
 
+/* The device keeps every matrix that it has prepared. */
+static void say_needs(const struct quantize_plan *p, const struct model_file *f) {
+    char size[SIZE_TEXT_BYTES], line[256];
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < tensor_count(f); i++) bytes += tensor_at(f, i)->bytes;
+    snprintf(line, sizeof(line),
+             "jitney: measuring %zu matrices, each with %d windows of text; it needs twice %s of "
+             "memory for the weights",
+             p->count, SENSITIVITY_WINDOWS, size_text(bytes, size));
+    note_write(line);
+}
+
 static enum status measure(struct quantize_plan *p, const struct args *args,
                            const struct calibration *calibration, struct err *err) {
     struct loaded_model loaded;
@@ -201,6 +213,7 @@ static enum status measure(struct quantize_plan *p, const struct args *args,
                                                 .windows = calibration->windows,
                                                 .window_tokens = calibration->window_tokens};
     TRY(model_args_load(args, calibration->window_tokens, true, &loaded, err));
+    say_needs(p, loaded.file);
     enum status st = sensitivity_run(&loaded, &options, p->kl, p->count, err);
     if (st == ST_OK) st = measure_errors(p, args, loaded.file, err);
     loaded_model_close(&loaded);

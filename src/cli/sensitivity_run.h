@@ -22,7 +22,7 @@
 
 struct loaded_model;
 
-/* Windows that are measured, and the most tokens that one has. Positions from a quarter on count. */
+/* Windows that are measured, and the most tokens of one; positions from a quarter on count. */
 enum { SENSITIVITY_WINDOWS = 4, SENSITIVITY_WINDOW_TOKENS = 64 };
 
 struct sensitivity {

@@ -1,7 +1,7 @@
-/* Goal:   the drawing of KL by layer is well-formed XML with a bar for each part, whatever the names
- *         of the models and the numbers are.
- * Method: drawings of few and many layers, of names that XML does not allow as they are; tags and
- *         quotes are followed by a plain reader. An XML parser reads one in the end-to-end tests. */
+/* Goal:   the drawing of KL by layer is well-formed XML with a bar for each part, whatever the
+ *         names of the models and the numbers are.
+ * Method: drawings of few and many layers, of names that XML does not allow as they are; a plain
+ *         reader follows the tags. An XML parser reads one in the end-to-end tests. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
