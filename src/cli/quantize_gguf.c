@@ -89,6 +89,7 @@ static enum status open_output(struct quantize_run *q, void **self, struct err *
     if (model_file_kind(q->f) != MODEL_GGUF)
         return err_set(err, ST_BAD, "%s: a folder, expected a GGUF file", q->in);
     TRY(create_convert(g, err));
+    if (q->target.is_set) TRY(quantize_plan_check(g->convert, &q->target, err));
     if (!q->target.writes_none) TRY(file_out_open(q->out, false, &g->file, err));
     if (q->target.is_set) return ST_OK;
     TRY(file_out_reserve(&g->file, convert_bytes(g->convert), err));

@@ -142,6 +142,19 @@ static struct str source_name(const struct tensor_info *t) {
     return t->made_of.len > 0 ? t->made_of : t->name;
 }
 
+/* What the target counts beside the matrices. */
+static void count_rest(struct quantize_plan *p) {
+    p->head_bytes = p->rest_bytes = p->target.by_bits ? 0 : convert_bytes(p->c);
+    for (size_t i = 0; i < convert_count(p->c); i++) {
+        const struct convert_tensor *t = convert_at(p->c, i);
+        uint64_t elems = tensor_elems(t->from), now = counted(p, bytes_of(t->to, elems));
+        p->elems += elems;
+        if (p->target.by_bits && !is_planned(t)) p->rest_bytes += now;
+        if (!p->target.by_bits && is_planned(t)) p->rest_bytes -= now;
+        if (!p->target.by_bits) p->head_bytes -= now;
+    }
+}
+
 static enum status list_matrices(struct quantize_plan *p, const struct calibration *calibration,
                                  struct err *err) {
     size_t all = convert_count(p->c);
@@ -151,15 +164,10 @@ static enum status list_matrices(struct quantize_plan *p, const struct calibrati
     p->types = mem_zalloc_array(all, sizeof(p->types[0]));
     if (!p->planned || !p->kl || !p->items || !p->types)
         return err_set(err, ST_NOMEM, "out of memory for the plan of %zu tensors", all);
-    p->head_bytes = p->rest_bytes = p->target.by_bits ? 0 : convert_bytes(p->c);
+    count_rest(p);
     for (size_t i = 0; i < all; i++) {
         const struct convert_tensor *t = convert_at(p->c, i);
-        uint64_t elems = tensor_elems(t->from), now = counted(p, bytes_of(t->to, elems));
-        p->elems += elems;
         p->types[i] = t->to;
-        if (p->target.by_bits && !is_planned(t)) p->rest_bytes += now;
-        if (!p->target.by_bits && is_planned(t)) p->rest_bytes -= now;
-        if (!p->target.by_bits) p->head_bytes -= now;
         if (!is_planned(t)) continue;
         struct planned *own = &p->planned[p->count];
         own->index = i;
@@ -258,22 +266,56 @@ static double chosen_bits(const struct quantize_plan *p) {
     return 8.0 * (double)p->data_bytes / (double)p->elems;
 }
 
-static enum status say_impossible(const struct quantize_plan *p, struct err *err) {
-    struct plan_point least = plan_point_at(p->plan, 0);
-    size_t second = plan_points(p->plan) > 1 ? 1 : 0;
-    uint64_t next = plan_point_at(p->plan, second).bytes + p->rest_bytes;
-    uint64_t bytes = least.bytes + p->rest_bytes;
+static uint64_t target_bytes(const struct quantize_plan *p) {
+    return p->target.by_bits ? (uint64_t)(p->target.bits * (double)p->elems / 8) : p->target.bytes;
+}
+
+/* `least` and `next`: the smallest sizes that are possible. */
+static enum status say_impossible(const struct quantize_plan *p, uint64_t least, uint64_t next,
+                                  struct err *err) {
+    enum { SCALE = 10000 };
     char size[SIZE_TEXT_BYTES];
     if (p->target.by_bits)
         return err_set(err, ST_BAD,
                        "quantize: --bits %g cannot be met: with the smallest type for every matrix "
-                       "all tensors together have %.4f bits a weight, the next choice has %.4f",
-                       p->target.bits, bits_of(p, bytes) + 5e-5, bits_of(p, next) + 5e-5);
+                       "all tensors together have %.4f bits a weight, the next larger choice has "
+                       "%.4f",
+                       p->target.bits, (bits_of(p, least) * SCALE + 1) / SCALE,
+                       (bits_of(p, next) * SCALE + 1) / SCALE);
     return err_set(err, ST_BAD,
                    "quantize: --budget %llu cannot be met: with the smallest type for every matrix "
-                   "the file has %llu bytes (%s), the next choice has %llu",
-                   (unsigned long long)p->target.bytes, (unsigned long long)bytes,
-                   size_text(bytes, size), (unsigned long long)next);
+                   "the file has %llu bytes (%s), the next larger choice has %llu",
+                   (unsigned long long)p->target.bytes, (unsigned long long)least,
+                   size_text(least, size), (unsigned long long)next);
+}
+
+/* The fewest bytes of a matrix, and how many more its next type has; 0: it has no other. */
+static uint64_t least_bytes(const struct planned *m, uint64_t *more) {
+    uint64_t least = UINT64_MAX, second = UINT64_MAX;
+    for (uint32_t c = 0; c < m->count; c++)
+        if (m->choices[c].bytes < least) least = m->choices[c].bytes;
+    for (uint32_t c = 0; c < m->count; c++)
+        if (m->choices[c].bytes > least && m->choices[c].bytes < second)
+            second = m->choices[c].bytes;
+    *more = second == UINT64_MAX ? 0 : second - least;
+    return least;
+}
+
+enum status quantize_plan_check(struct convert *c, const struct quantize_target *target,
+                                struct err *err) {
+    struct quantize_plan p = {.c = c, .target = *target};
+    uint64_t step = 0;
+    count_rest(&p);
+    uint64_t least = p.rest_bytes;
+    for (size_t i = 0; i < convert_count(c); i++) {
+        struct planned m = {.index = i};
+        uint64_t more;
+        if (!is_planned(convert_at(c, i))) continue;
+        list_types(&p, convert_at(c, i), &m);
+        least += least_bytes(&m, &more);
+        if (more > 0 && (step == 0 || more < step)) step = more;
+    }
+    return least <= target_bytes(&p) ? ST_OK : say_impossible(&p, least, least + step, err);
 }
 
 static void take_choices(struct quantize_plan *p, const uint32_t *choices) {
@@ -297,7 +339,7 @@ static enum status choose(struct quantize_plan *p, struct err *err) {
     uint64_t most =
         p->target.by_bits ? (uint64_t)(p->target.bits * (double)p->elems / 8) : p->target.bytes;
     TRY(plan_create(p->items, p->count, &p->plan, err));
-    if (plan_point_at(p->plan, 0).bytes + p->rest_bytes > most) return say_impossible(p, err);
+    CHECK(plan_point_at(p->plan, 0).bytes + p->rest_bytes <= most);
     uint32_t *choices = mem_zalloc_array(p->count + 1, sizeof(choices[0]));
     if (!choices) return err_set(err, ST_NOMEM, "out of memory for the plan");
     size_t at = plan_find(p->plan, most - p->rest_bytes);

@@ -5,7 +5,7 @@
  * times the ratio of the squared errors (quant/type_error.h), and the costs of matrices add up. The
  * types are then the cheapest ones within the budget (quant/plan.h).
  *
- *     read_target -> create -> types, put_table, put_json -> destroy
+ *     read_target -> check -> create -> types, put_table, put_json -> destroy
  *
  * Lifetime: create, destroy; the converter, whose tensors it lists, outlives it.
  * Thread: the main thread.
@@ -39,9 +39,12 @@ struct quantize_target {
 enum exit_code quantize_target_read(const struct args *args, struct quantize_target *out,
                                     struct err *err);
 
-/* `c`: with the types that --type would give, whatever it is. Runs the model (args, as for
- * calibrate_model), which takes minutes. ST_BAD: no choice of types meets the target; the message
- * says what would. */
+/* Can any choice of types meet the target? ST_BAD: none does; the message says what would.
+ * `c`: with the types that some --type gives. */
+enum status quantize_plan_check(struct convert *c, const struct quantize_target *target,
+                                struct err *err);
+
+/* Of a target that can be met. Runs the model (args, as for calibrate_model), which takes minutes. */
 enum status quantize_plan_create(const struct args *args, struct convert *c,
                                  const struct calibration *calibration,
                                  const struct quantize_target *target, struct quantize_plan **out,
