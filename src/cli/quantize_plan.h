@@ -44,7 +44,7 @@ enum exit_code quantize_target_read(const struct args *args, struct quantize_tar
 enum status quantize_plan_check(struct convert *c, const struct quantize_target *target,
                                 struct err *err);
 
-/* Of a target that can be met. Runs the model (args, as for calibrate_model), which takes minutes. */
+/* Of a target that can be met. Runs the model (args, as for calibrate_model): takes minutes. */
 enum status quantize_plan_create(const struct args *args, struct convert *c,
                                  const struct calibration *calibration,
                                  const struct quantize_target *target, struct quantize_plan **out,
