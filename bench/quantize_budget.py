@@ -2,13 +2,13 @@
 """What `jitney quantize --budget` gains: its KL beside that of the best uniform type of the size.
 
 usage: quantize_budget.py JITNEY MODEL.gguf TEXT [--work FOLDER] [--types Q4_0,Q5_0,...]
-                          [--budgets SIZE,SIZE,SIZE] [--calibrate-chunks N] [--chunks N]
+                          [--at Q4_0,...] [--budgets BYTES,...] [--calibrate-chunks N] [--chunks N]
 
 MODEL is F32, F16 or BF16; docs/quantizing.md says how the one of its table is made. The first half
 of TEXT calibrates, the second half measures (`jitney compare`). All types are calibrated with the
-same text. Without --budgets there are three: the sizes of the uniform types that are the smallest,
-the middle and the largest but Q8_0. The best uniform type of a budget is the one with the least KL
-whose file is no larger. Exits with 1 if a KL is above 0.9 of that type's.
+same text. The budgets are the sizes of the files of the types --at, unless --budgets gives them. The
+best uniform type of a budget is the one with the least KL whose file is at most SLACK bytes larger.
+Exits with 1 if a KL is above 0.9 of that type's.
 
 Files stay in --work (default: a temporary folder), and are not made again if they are there.
 """
@@ -20,7 +20,9 @@ import tempfile
 from pathlib import Path
 
 TYPES = "Q4_0,IQ4_NL,Q4_1,Q4_K,Q5_0,Q5_K,Q5_1,Q6_K,Q8_0"
+AT = "Q4_0,Q5_0,Q5_1"
 LIMIT = 0.9
+SLACK = 64  # the padding of a tensor or two: budgets that were given as round numbers
 
 
 def halves(text, work):
@@ -63,15 +65,14 @@ class Bench:
         uniform = {t: self.model(t, "--type", t) for t in self.args.types.split(",")}
         for name, (size, kl, _) in uniform.items():
             print(f"{name:8} {size:12,} bytes, KL {kl:.5f}", flush=True)
-        sizes = sorted(size for name, (size, _, _) in uniform.items() if name != "Q8_0")
-        budgets = [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
+        budgets = [uniform[t][0] for t in self.args.at.split(",")]
         if self.args.budgets:
             budgets = [int(b) for b in self.args.budgets.split(",")]
         met = True
         print(f"{'budget':>12} {'bytes':>12} {'KL':>8} {'expected':>8}  best uniform type")
         for budget in budgets:
             size, kl, expected = self.model(f"budget-{budget}", "--budget", budget)
-            fits = {t: u for t, u in uniform.items() if u[0] <= budget}
+            fits = {t: u for t, u in uniform.items() if u[0] <= budget + SLACK}
             best = min(fits, key=lambda t: fits[t][1])
             ratio = kl / fits[best][1]
             met = met and ratio <= LIMIT and size <= budget
@@ -87,6 +88,7 @@ def main():
     parser.add_argument("text")
     parser.add_argument("--work", type=Path)
     parser.add_argument("--types", default=TYPES)
+    parser.add_argument("--at", default=AT)
     parser.add_argument("--budgets")
     parser.add_argument("--calibrate-chunks", type=int, default=32)
     parser.add_argument("--chunks", type=int, default=4)
