@@ -94,6 +94,10 @@ enum status calibrate_model(const struct args *args, const char *path, struct ca
     TRY(say_needs(path, c->window_tokens, err));
     enum status st = model_args_service_at(args, path, c->window_tokens, true, &r.service, err);
     if (st == ST_OK) st = run_windows(&r, err);
+    if (st == ST_OK && c->ids) {
+        *c->ids = r.text.ids;
+        r.text.ids = (struct tokens){0};
+    }
     calibration_text_deinit(&r.text);
     service_close(&r.service);
     return st;

@@ -13,11 +13,13 @@
 
 struct args;
 struct importance;
+struct tokens;
 
 struct calibration {
     const char *text_path;
     uint32_t windows, window_tokens;
     struct importance *importance; /* importance_destroy it */
+    struct tokens *ids;            /* NULL, or takes the tokens of the windows: tokens_deinit it */
 };
 
 /* `path`: of the model; text_path is set. Says on standard error what it needs before it begins.

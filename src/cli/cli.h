@@ -68,7 +68,7 @@ struct flag {
 
 struct args; /* opaque: a parsed command line */
 
-enum { FLAG_GROUPS_MAX = 5 };
+enum { FLAG_GROUPS_MAX = 8 };
 
 struct command {
     const char *name;

@@ -6,6 +6,8 @@
 #include "cli/compare_run.h"
 #include "cli/model_args.h"
 
+enum { RESULT_BYTES_MAX = 1 << 20 };
+
 static const struct flag flags[] = {
     {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object."},
     {0},
@@ -21,7 +23,7 @@ static enum status find_model(const char *name, struct compared *out, struct err
 
 static enum status print_comparison(const struct comparison *c, bool json, struct err *err) {
     struct buf out;
-    buf_init(&out, 1 << 16);
+    buf_init(&out, RESULT_BYTES_MAX);
     if (json) buf_put_char(&out, '{');
     if (json)
         comparison_put_json(c, &out);
@@ -46,6 +48,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
     if (st == ST_OK) st = find_model(args_operand(args, 0), &c.b, err);
     if (st == ST_OK) st = compare_models(args, &c, err);
     if (st == ST_OK) st = print_comparison(&c, args_on(args, "json"), err);
+    comparison_deinit(&c);
     return exit_of(st);
 }
 

@@ -48,7 +48,7 @@ static const struct flag flags[] = {
 };
 
 static const struct quantize_output *const outputs[] = {&quantize_gguf};
-enum { OUTPUT_COUNT = sizeof(outputs) / sizeof(outputs[0]) };
+enum { OUTPUT_COUNT = sizeof(outputs) / sizeof(outputs[0]), SUMMARY_BYTES_MAX = 1 << 24 };
 
 /* One run, from the arguments to the summary. */
 struct quantize {
@@ -81,15 +81,26 @@ static enum exit_code say_unknown(const char *type, struct err *err) {
 static enum exit_code read_args(struct quantize *q, struct err *err) {
     const struct args *args = q->run.args;
     const char *type = args_text(args, "type");
-    if (args_operands(args) < 1)
+    enum exit_code code = quantize_target_read(args, &q->run.target, err);
+    if (code != EXIT_FINE) return code;
+    if (args_operands(args) < 1 && !q->run.target.writes_none)
         return usage_set(err, "quantize: no output; usage: jitney quantize IN OUT --type TYPE");
-    if (!type) return say_unknown(NULL, err);
+    if (!type && !q->run.target.is_set) return say_unknown(NULL, err);
     q->has_report = args_on(args, "report") || args_given(args, "max-kl");
     if (q->has_report && !args_text(args, "file"))
         return usage_set(err, "quantize: --report and --max-kl need a text; give -f FILE");
     if (!q->has_report && args_text(args, "file"))
         return usage_set(err, "quantize: -f is for --report and --max-kl; give one of them");
-    q->run.out = args_operand(args, 0);
+    if (!q->has_report && args_text(args, "svg"))
+        return usage_set(err, "quantize: --svg draws what --report measures; give --report");
+    if (q->has_report && q->run.target.writes_none)
+        return usage_set(err, "quantize: --plan writes nothing that --report could compare");
+    if (args_operands(args) > 0) q->run.out = args_operand(args, 0);
+    if (q->run.target.is_set) {
+        q->run.type = "mixed";
+        q->output = &quantize_gguf;
+        return EXIT_FINE;
+    }
     for (int i = 0; i < OUTPUT_COUNT && !q->output; i++) {
         q->run.type = outputs[i]->find_type(str_of(type));
         if (q->run.type) q->output = outputs[i];
@@ -105,7 +116,7 @@ static bool is_same_file(const char *a, const char *b) {
 static enum status open_both(struct quantize *q, struct err *err) {
     struct quantize_run *r = &q->run;
     TRY(model_args_path(r->args, r->in, err));
-    if (is_same_file(r->in, r->out))
+    if (r->out && is_same_file(r->in, r->out))
         return err_set(err, ST_CREATE, "%s: is the model itself; give another name for the output",
                        r->out);
     TRY(model_file_open(r->in, &r->f, err));
@@ -121,6 +132,7 @@ static struct quantize_counts count_tensors(const struct quantize *q) {
 static enum status write_model(struct quantize *q, struct err *err) {
     struct quantize_counts c = count_tensors(q);
     if (args_text(q->run.args, "calibrate")) TRY(q->output->calibrate(q->self, err));
+    if (q->run.target.writes_none) return ST_OK;
     int64_t began_us = clock_now(&clock_real);
     progress_bar_begin(&q->run.bar, "quantising", c.elems * sizeof(float), 0);
     enum status st = q->output->write(q->self, err);
@@ -152,6 +164,7 @@ static enum exit_code publish(struct quantize *q, struct err *err) {
             q->run.out, q->report.apart.kl_mean, most);
         return EXIT_REJECTED;
     }
+    if (q->run.target.writes_none) return EXIT_FINE;
     return exit_of(q->output->publish(q->self, err));
 }
 
@@ -170,6 +183,8 @@ static void put_json(const struct quantize *q, const struct quantize_counts *c, 
     if (c->calibration_tokens)
         buf_printf(out, ",\"calibration\":{\"tokens\":%u,\"matrices\":%zu}", c->calibration_tokens,
                    c->weighed);
+    if (q->run.plan) buf_put_text(out, ",\"plan\":");
+    if (q->run.plan) quantize_plan_put_json(q->run.plan, out);
     if (q->has_report) buf_put_text(out, ",\"report\":{");
     if (q->has_report) comparison_put_json(&q->report, out);
     buf_put_text(out, q->has_report ? "}}\n" : "}\n");
@@ -187,14 +202,28 @@ static void put_text(const struct quantize *q, const struct quantize_counts *c, 
     if (c->calibration_tokens)
         buf_printf(out, "calibrated with %u tokens: %zu matrices\n", c->calibration_tokens,
                    c->weighed);
+    if (q->run.plan) quantize_plan_put_table(q->run.plan, false, out);
     if (q->has_report) comparison_put_table(&q->report, out);
+}
+
+/* Of --plan. */
+static void put_plan(const struct quantize *q, struct buf *out) {
+    if (!args_on(q->run.args, "json")) {
+        quantize_plan_put_table(q->run.plan, true, out);
+        return;
+    }
+    buf_put_text(out, "{\"plan\":");
+    quantize_plan_put_json(q->run.plan, out);
+    buf_put_text(out, "}\n");
 }
 
 static enum status print_summary(const struct quantize *q, struct err *err) {
     struct quantize_counts c = count_tensors(q);
     struct buf out;
-    buf_init(&out, 1 << 16);
-    if (args_on(q->run.args, "json"))
+    buf_init(&out, SUMMARY_BYTES_MAX);
+    if (q->run.target.writes_none)
+        put_plan(q, &out);
+    else if (args_on(q->run.args, "json"))
         put_json(q, &c, &out);
     else
         put_text(q, &c, &out);
@@ -220,6 +249,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
     if (st == ST_OK) st = compare_both(&q, err);
     code = st == ST_OK ? publish(&q, err) : exit_of(st);
     if (code == EXIT_FINE) code = exit_of(print_summary(&q, err));
+    comparison_deinit(&q.report);
     q.output->close(q.self);
     model_file_close(q.run.f);
     return code;
@@ -229,16 +259,16 @@ extern const struct command cmd_quantize;
 const struct command cmd_quantize = {
     .name = "quantize",
     .summary = "Write a model with fewer bits",
-    .operands = "OUT --type TYPE",
+    .operands = "OUT --type TYPE|--budget SIZE",
     .about =
         "Writes the model, a GGUF or a Hugging Face folder, as the GGUF file OUT, whose matrices "
-        "have another number format. Norms "
-        "and other vectors stay as they are. The output matrix takes Q6_K or Q8_0, and a matrix "
-        "whose rows do not divide into the blocks of the type takes a related type, as in "
-        "llama.cpp; the second is told on standard error. OUT must not exist; it appears when it "
-        "is whole, so a run that is stopped leaves nothing. Memory does not grow with the model, "
-        "unless a report is wanted.",
-    .groups = {flags, flags_compare, flags_chunk, flags_engine},
+        "have another number format. Norms and other vectors stay as they are. The output matrix "
+        "takes Q6_K or Q8_0, and a matrix whose rows do not divide into the blocks of the type "
+        "takes a related type, as in llama.cpp; a line on standard error names such types. With "
+        "--budget or --bits each matrix takes a type of its own. OUT must not exist; it appears "
+        "when it is whole, so a run that is stopped leaves nothing. Memory does not grow with the "
+        "model, unless a report, calibration or a budget is wanted.",
+    .groups = {flags, flags_plan, flags_compare, flags_chunk, flags_engine},
     .takes_model = true,
     .operands_max = 1,
     .run = run,

@@ -17,7 +17,7 @@
 #include "format/model_file.h"
 #include "text/tokenizer.h"
 
-enum { TEXT_BYTES_MAX = 1 << 30, STARTS_MAX = 4, NAME_SHOWN = 40 };
+enum { TEXT_BYTES_MAX = 1 << 30, SVG_BYTES_MAX = 1 << 24, STARTS_MAX = 4, NAME_SHOWN = 40 };
 
 const struct flag flags_compare[] = {
     {.name = "file",
@@ -47,6 +47,11 @@ const struct flag flags_compare[] = {
      .min = 0,
      .max = 4096,
      .help = "Tokens that both models generate from the start of up to 4 windows; 0: none."},
+    {.name = "svg",
+     .kind = FLAG_TEXT,
+     .value = "FILE",
+     .help = "Also measure what each layer alone loses: its KL with that layer of B in A. Write it "
+             "to FILE as a bar chart; --json has it as kl_by_layer. An old FILE is replaced."},
     {0},
 };
 
@@ -263,6 +268,36 @@ static enum status compare_greedy(struct run *r, struct err *err) {
     return ST_OK;
 }
 
+/* ---- layers ---- */
+
+static enum status write_svg(const struct run *r, const char *path, struct err *err) {
+    struct buf svg;
+    buf_init(&svg, SVG_BYTES_MAX);
+    layer_kl_put_svg(&r->c->layers, r->c->a.shown, r->c->b.shown, &svg);
+    enum status st = buf_status(&svg);
+    if (st == ST_OK)
+        st = file_write_atomic(path, buf_str(&svg), err);
+    else
+        err_set(err, st, "%s: out of memory for the drawing", path);
+    buf_deinit(&svg);
+    return st;
+}
+
+static enum status compare_layers(struct run *r, struct err *err) {
+    const char *path = args_text(r->args, "svg");
+    const struct layer_kl_options options = {.kv_type = model_args_kv_type(r->args),
+                                             .threads = (uint32_t)args_int(r->args, "threads"),
+                                             .ids = r->ids.ids,
+                                             .windows = r->c->windows,
+                                             .window_tokens = r->c->window_tokens};
+    if (!path) return ST_OK;
+    r->c->has_layers = true;
+    TRY(layer_kl_measure(&r->c->layers, &r->a.loaded, &r->b.loaded, &options, err));
+    return write_svg(r, path, err);
+}
+
+void comparison_deinit(struct comparison *c) { layer_kl_deinit(&c->layers); }
+
 enum status compare_models(const struct args *args, struct comparison *c, struct err *err) {
     struct run r = {.args = args, .c = c};
     c->window_tokens = (uint32_t)args_int(args, "ctx");
@@ -273,6 +308,7 @@ enum status compare_models(const struct args *args, struct comparison *c, struct
     if (st == ST_OK) st = compare_windows(&r, err);
     if (st == ST_OK) divergence_result(&r.apart, &c->apart);
     if (st == ST_OK) st = compare_greedy(&r, err);
+    if (st == ST_OK) st = compare_layers(&r, err);
     divergence_deinit(&r.apart);
     mem_free(r.rows);
     tokens_deinit(&r.ids);
@@ -301,6 +337,8 @@ void comparison_put_json(const struct comparison *c, struct buf *out) {
                (unsigned long long)c->b.bytes);
     put_number(out, "bits_per_weight_a", c->a.bits_per_weight);
     put_number(out, "bits_per_weight_b", c->b.bits_per_weight);
+    if (c->has_layers) buf_put_text(out, ",\"kl_by_layer\":");
+    if (c->has_layers) layer_kl_put_json(&c->layers, out);
     if (c->greedy_tokens < 2) return;
     put_number(out, "greedy_agree", c->greedy_agree);
     put_number(out, "tokens_per_s_a", c->a.decode_rate);

@@ -3,6 +3,7 @@
  * The text is cut into windows as `jitney perplexity` does. Both models compute each window; the
  * positions of its second half are compared (quant/divergence.h). Then both continue some of the
  * windows, always with the most likely token, and the tokens that they have in common are counted.
+ * With --svg layers of B are tried in A (cli/layer_kl.h).
  *
  * Lifetime: all of it is in use during compare_models only. Thread: the main thread. Memory: both
  * models, and the logits of half a window.
@@ -10,15 +11,17 @@
 #ifndef CLI_COMPARE_RUN_H
 #define CLI_COMPARE_RUN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
 #include "cli/cli.h"
+#include "cli/layer_kl.h"
 #include "quant/divergence.h"
 
 struct buf;
 
-extern const struct flag flags_compare[]; /* --file --ctx --chunks --greedy */
+extern const struct flag flags_compare[]; /* --file --ctx --chunks --greedy --svg */
 
 /* One of the two models. */
 struct compared {
@@ -35,11 +38,15 @@ struct comparison {
     uint32_t windows, window_tokens;
     uint32_t greedy_tokens; /* generated from each start; 0: none */
     double greedy_agree;    /* share of them before the first that differs */
+    bool has_layers;        /* --svg */
+    struct layer_kl layers;
 };
 
-/* The paths and names are set. The flags are flags_compare, flags_chunk and flags_engine. ST_BAD:
- * the text is too short, or the vocabularies differ (`err` names the first token that does). */
+/* The paths and names are set. The flags are flags_compare, flags_chunk and flags_engine; the file
+ * of --svg is written. ST_BAD: the text is too short, the vocabularies differ (`err` names the
+ * first token that does), or layers cannot be exchanged (cli/layer_kl.h). */
 enum status compare_models(const struct args *args, struct comparison *c, struct err *err);
+void comparison_deinit(struct comparison *c); /* a zeroed one is fine */
 
 /* The members of the JSON object, without braces; a table for people. */
 void comparison_put_json(const struct comparison *c, struct buf *out);

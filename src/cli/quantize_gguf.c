@@ -11,6 +11,7 @@
 #include "quant/convert.h"
 #include "quant/importance.h"
 #include "quant/quant.h"
+#include "text/tokenizer.h"
 #include "translate/translate.h"
 
 struct gguf_run {
@@ -18,8 +19,10 @@ struct gguf_run {
     struct model_file *view; /* of a folder as a GGUF; NULL: the source is one */
     enum dtype type;
     struct convert *convert;
+    struct convert *first; /* that the plan was made of; NULL: there is no plan */
     struct file_out file;
     struct calibration calibration; /* importance: NULL without --calibrate */
+    struct tokens ids;              /* of the calibration's windows, for a plan */
     size_t weighed;                 /* tensors that are quantised with importance */
 };
 
@@ -67,28 +70,54 @@ static void note_fallbacks(const struct gguf_run *g) {
     }
 }
 
+/* With the types of the plan, if there is one. */
+static enum status create_convert(struct gguf_run *g, struct err *err) {
+    const struct quantize_run *q = g->q;
+    const struct convert_options options = {.type = g->type,
+                                            .types = q->plan ? quantize_plan_types(q->plan) : NULL,
+                                            .allow_requantize =
+                                                args_on(q->args, "allow-requantize")};
+    return convert_create(g->view ? g->view : q->f, &options, &g->convert, err);
+}
+
 static enum status open_output(struct quantize_run *q, void **self, struct err *err) {
     struct gguf_run *g = mem_zalloc(sizeof(*g));
     *self = g;
     if (!g) return err_set(err, ST_NOMEM, "out of memory");
     g->q = q;
     g->file.fd = -1;
-    dtype_find(str_of(q->type), &g->type);
+    g->type = DTYPE_F16; /* until there is a plan */
+    if (!q->target.is_set) dtype_find(str_of(q->type), &g->type);
     if (model_file_kind(q->f) == MODEL_HF) TRY(translate_to_gguf(q->f, &g->view, err));
-    const struct convert_options options = {
-        .type = g->type, .allow_requantize = args_on(q->args, "allow-requantize")};
-    TRY(convert_create(g->view ? g->view : q->f, &options, &g->convert, err));
-    TRY(file_out_open(q->out, false, &g->file, err));
+    TRY(create_convert(g, err));
+    if (q->target.is_set) TRY(quantize_plan_check(g->convert, &q->target, err));
+    if (!q->target.writes_none) TRY(file_out_open(q->out, false, &g->file, err));
+    if (q->target.is_set) return ST_OK;
     TRY(file_out_reserve(&g->file, convert_bytes(g->convert), err));
     note_fallbacks(g);
     return ST_OK;
+}
+
+/* Choose the types and begin anew with them. */
+static enum status make_plan(struct gguf_run *g, struct err *err) {
+    struct quantize_run *q = g->q;
+    TRY(quantize_plan_create(q->args, g->convert, &g->calibration, &q->target, &q->plan, err));
+    if (q->target.writes_none) return ST_OK;
+    g->type = quantize_plan_main_type(q->plan);
+    struct convert *first = g->convert;
+    enum status st = create_convert(g, err);
+    if (st != ST_OK) return st;
+    g->first = first;
+    return file_out_reserve(&g->file, convert_bytes(g->convert), err);
 }
 
 /* Give every matrix that is quantised what was measured for it. */
 static enum status calibrate(void *self, struct err *err) {
     struct gguf_run *g = self;
     g->calibration.text_path = args_text(g->q->args, "calibrate");
+    if (g->q->target.is_set) g->calibration.ids = &g->ids;
     TRY(calibrate_model(g->q->args, g->q->in, &g->calibration, err));
+    if (g->q->target.is_set) TRY(make_plan(g, err));
     for (size_t i = 0; i < convert_count(g->convert); i++) {
         struct convert_tensor *t = convert_at(g->convert, i);
         const struct tensor_info *from = t->from;
@@ -149,7 +178,10 @@ static void close_output(void *self) {
     struct gguf_run *g = self;
     if (!g) return;
     file_out_close(&g->file);
+    quantize_plan_destroy(g->q->plan);
+    convert_destroy(g->first);
     convert_destroy(g->convert);
+    tokens_deinit(&g->ids);
     importance_destroy(g->calibration.importance);
     model_file_close(g->view);
     mem_free(g);

@@ -2,6 +2,8 @@
  *
  *     open -> calibrate -> write -> (report, from `readable`) -> publish -> close
  *
+ * With --plan there is nothing to write: open -> calibrate -> close.
+ *
  * Lifetime: during the command. Thread: the main thread.
  */
 #ifndef CLI_QUANTIZE_RUN_H
@@ -14,6 +16,7 @@
 #include "base/str.h"
 #include "cli/model_args.h"
 #include "cli/progress_bar.h"
+#include "cli/quantize_plan.h"
 
 struct args;
 struct model_file;
@@ -22,8 +25,10 @@ struct model_file;
 struct quantize_run {
     const struct args *args;
     char in[MODEL_PATH_BYTES];
-    const char *out;
-    const char *type; /* as it was given */
+    const char *out;  /* NULL: --plan */
+    const char *type; /* as it was given; "mixed" with a target */
+    struct quantize_target target;
+    struct quantize_plan *plan; /* of a target, once it is calibrated */
     struct model_file *f;
     struct progress_bar bar;
 };

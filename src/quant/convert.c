@@ -55,8 +55,13 @@ static enum status choose_one(const struct convert *c, const struct convert_opti
     out->to = out->wanted = t->type;
     if ((unsigned)t->type < DTYPE_GGUF_COUNT && !choose_converts(t->name, t->dims, t->dim_count))
         return ST_OK;
-    out->wanted = choose_type(options->type, t->name, width, has_output);
-    out->to = choose_fallback(out->wanted, width);
+    if (options->types) {
+        out->to = out->wanted = options->types[c->count];
+        CHECK(width % dtype_info(out->to)->block_elems == 0);
+    } else {
+        out->wanted = choose_type(options->type, t->name, width, has_output);
+        out->to = choose_fallback(out->wanted, width);
+    }
     bool again = dtype_is_quantised(t->type) && out->to != t->type;
     return again && !options->allow_requantize ? say_quantised(c, t, err) : ST_OK;
 }

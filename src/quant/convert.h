@@ -34,7 +34,9 @@ struct convert_tensor {
 
 struct convert_options {
     enum dtype type;
-    bool allow_requantize; /* tensors may be quantised already */
+    const enum dtype *types; /* NULL, or for each tensor of the model: what it is stored as, instead
+                                of what the rules say; `type` is the kind of the file then */
+    bool allow_requantize;   /* tensors may be quantised already */
 };
 
 /* Choose the types (quant/choose.h). ST_BAD: the model has no tensors, or one that is quantised

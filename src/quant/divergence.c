@@ -33,28 +33,48 @@ static enum status reserve_one(struct divergence *d) {
     return ST_OK;
 }
 
+/* log p(i) = logit i - most - log_sum. */
+struct pair {
+    uint32_t top_a, top_b;
+    double most_a, most_b, log_a, log_b; /* largest logits; logarithms of the sums */
+    double kl;
+};
+
+static struct pair compare_rows(const float *a, const float *b, uint32_t vocab) {
+    struct pair p = {.top_a = top_of(a, vocab), .top_b = top_of(b, vocab)};
+    double sum_a = 0, sum_b = 0, weighted = 0;
+    p.most_a = (double)a[p.top_a];
+    p.most_b = (double)b[p.top_b];
+    for (uint32_t i = 0; i < vocab; i++) {
+        double x = (double)a[i] - p.most_a, y = (double)b[i] - p.most_b, share = fm_exp_d(x);
+        sum_a += share;
+        sum_b += fm_exp_d(y);
+        if (share > 0) weighted += share * (x - y); /* minus infinity weighs nothing */
+    }
+    /* The logarithms of the sums are the same for all tokens, so one pass is enough. */
+    p.log_a = fm_log_d(sum_a);
+    p.log_b = fm_log_d(sum_b);
+    double kl = weighted / sum_a - p.log_a + p.log_b;
+    p.kl = kl > 0 ? kl : 0; /* rounding may leave -1e-16 */
+    return p;
+}
+
+double divergence_kl(const float *a, const float *b, uint32_t vocab) {
+    CHECK(vocab > 0);
+    return compare_rows(a, b, vocab).kl;
+}
+
 enum status divergence_add(struct divergence *d, const float *a, const float *b, uint32_t vocab,
                            int32_t next) {
     CHECK(vocab > 0);
     CHECK(next >= 0 && (uint32_t)next < vocab);
     TRY(reserve_one(d));
-    uint32_t top_a = top_of(a, vocab), top_b = top_of(b, vocab);
-    double most_a = (double)a[top_a], most_b = (double)b[top_b];
-    double sum_a = 0, sum_b = 0, weighted = 0;
-    for (uint32_t i = 0; i < vocab; i++) {
-        double x = (double)a[i] - most_a, y = (double)b[i] - most_b, p = fm_exp_d(x);
-        sum_a += p;
-        sum_b += fm_exp_d(y);
-        if (p > 0) weighted += p * (x - y); /* a logit of minus infinity weighs nothing */
-    }
-    /* log p_a(i) = x_i - log sum_a, so the mean of the difference needs one pass. */
-    double log_a = fm_log_d(sum_a), log_b = fm_log_d(sum_b);
-    double kl = weighted / sum_a - log_a + log_b;
-    d->kl[d->count++] = kl > 0 ? kl : 0; /* rounding may leave -1e-16 */
-    d->kl_sum += kl > 0 ? kl : 0;
-    d->agreed += top_a == top_b;
-    d->loss_a += log_a - ((double)a[next] - most_a);
-    d->loss_b += log_b - ((double)b[next] - most_b);
+    struct pair p = compare_rows(a, b, vocab);
+    d->kl[d->count++] = p.kl;
+    d->kl_sum += p.kl;
+    d->agreed += p.top_a == p.top_b;
+    d->loss_a += p.log_a - ((double)a[next] - p.most_a);
+    d->loss_b += p.log_b - ((double)b[next] - p.most_b);
     return ST_OK;
 }
 

@@ -29,6 +29,9 @@ struct divergence_result {
     double ppl_a, ppl_b;
 };
 
+/* KL of one position in nats, at least 0. */
+double divergence_kl(const float *a, const float *b, uint32_t vocab);
+
 void divergence_init(struct divergence *d);
 void divergence_deinit(struct divergence *d);
 

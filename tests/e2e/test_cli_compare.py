@@ -6,11 +6,13 @@ definition.
 
 import json
 import shutil
+from xml.etree import ElementTree
 
+import gguf
 import numpy as np
 import pytest
 
-from cli_lib import BAD, GOLDEN, MISSING, USAGE, answer, out, refusal, run
+from cli_lib import BAD, CREATE, GOLDEN, MISSING, USAGE, answer, out, refusal, run
 
 LLAMA = GOLDEN / "llama" / "model.gguf"
 OTHER = GOLDEN / "llama-q4_0" / "model.gguf"
@@ -110,6 +112,74 @@ def test_models_with_different_vocabularies_are_refused(tmp_path, text):
     code, stdout, stderr = run("compare", LLAMA, other, "-f", text, "--ctx", WINDOW)
     assert code == BAD and stdout == b"", stderr
     assert b"the vocabularies differ: token " in stderr
+
+
+def change(path, part):
+    """A copy of the model with noise in the matrices whose names begin with `part`."""
+    shutil.copyfile(LLAMA, path)
+    path.chmod(0o644)
+    rng = np.random.default_rng(5)
+    for tensor in gguf.GGUFReader(str(path), "r+").tensors:
+        if tensor.name.startswith(part) and tensor.data.ndim == 2:
+            tensor.data[...] += rng.normal(0, 0.02, tensor.data.shape).astype(np.float32)
+            tensor.data.flush()
+    return path
+
+
+@pytest.mark.parametrize("part", ["token_embd", "blk.0.", "blk.1.", "output."])
+def test_kl_by_layer_finds_the_part_that_differs(tmp_path, text, part):
+    """With up to 4 windows the same positions are measured, so the KL is that of the models."""
+    path, svg = change(tmp_path / "other.gguf", part), tmp_path / "kl.svg"
+    got = answer("compare", LLAMA, path, "-f", text, "--ctx", WINDOW, "--chunks", 3, "--greedy", 0,
+                 "--svg", svg)
+    names = [f"blk.{p['layer']}." if p["part"] == "layer" else p["part"]
+             for p in got["kl_by_layer"]]
+    assert names == ["embedding", "blk.0.", "blk.1.", "output"]
+    here = names.index({"token_embd": "embedding", "output.": "output"}.get(part, part))
+    for i, measured in enumerate(got["kl_by_layer"]):
+        if i == here:
+            assert measured["kl"] == pytest.approx(got["kl_mean"], rel=1e-6) and measured["kl"] > 0
+        else:
+            assert measured["kl"] == 0
+
+
+def test_the_drawing_of_kl_by_layer_is_xml(tmp_path, text, small):
+    """A model's name may have any character."""
+    odd = tmp_path / 'a <b> & "c" grüß\x01.gguf'
+    odd.symlink_to(small)
+    svg = tmp_path / "kl.svg"
+    svg.write_text("old")
+    args = ["-f", text, "--ctx", WINDOW, "--greedy", 0, "--chunks", 2]
+    table = out("compare", LLAMA, odd, *args, "--svg", svg)
+    assert b"KL of B from A" in table
+    root = ElementTree.parse(svg).getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    assert root.tag == space + "svg" and root.get("role") == "img"
+    assert root.find(space + "title").text == "KL by layer"
+    assert 'a <b> & "c" grüß?.gguf' in root.find(space + "desc").text
+    bars = [r for r in root.iter(space + "rect") if r.find(space + "title") is not None]
+    assert len(bars) == 4
+    texts = [t.text for t in root.iter(space + "text")]
+    assert "mean KL in nats" in texts and "layer" in texts
+    assert "kl_by_layer" not in answer("compare", LLAMA, odd, *args)
+
+
+def test_quantize_draws_with_its_report(tmp_path, text):
+    svg = tmp_path / "kl.svg"
+    args = ["--type", "Q4_0", "-f", text, "--ctx", WINDOW, "--greedy", 0]
+    got = answer("quantize", LLAMA, tmp_path / "o.gguf", *args, "--report", "--svg", svg)
+    assert all(part["kl"] > 0 for part in got["report"]["kl_by_layer"])
+    assert ElementTree.parse(svg)
+    assert "give --report" in refusal(USAGE, "quantize", LLAMA, tmp_path / "p.gguf", "--type",
+                                      "Q4_0", "--svg", svg)
+
+
+def test_layers_of_other_shapes_are_not_exchanged(tmp_path, text, small):
+    svg = tmp_path / "kl.svg"
+    args = ["-f", text, "--ctx", WINDOW, "--chunks", 1, "--greedy", 0, "--svg", svg]
+    assert "compare that" in refusal(BAD, "compare", LLAMA, LLAMA.parent, *args)
+    assert not svg.exists()
+    refusal(CREATE, "compare", LLAMA, small, *args[:-1], tmp_path / "none" / "kl.svg")
 
 
 def test_bad_arguments(tmp_path, text, small):

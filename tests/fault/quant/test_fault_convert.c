@@ -15,9 +15,13 @@
 #include "quant/convert.h"
 #include "quant/divergence.h"
 #include "quant/importance.h"
+#include "quant/plan.h"
+#include "quant/type_error.h"
 #include "unit/format/make_files.h"
 
 enum { ALLOCATIONS_MAX = 10000, WIDTH = 256, ROWS = 4 };
+
+static struct model_file *file; /* open while planning is tested */
 
 static void put_model(struct buf *b) {
     put_head(b, 3, 2, 1);
@@ -118,9 +122,73 @@ static void test_importance_without_memory_says_so(void **state) {
     assert_in_range(n, 4, ALLOCATIONS_MAX - 1);
 }
 
+static enum status make_plan(struct err *err) {
+    enum { ITEMS = 5 };
+    const struct plan_choice choices[2] = {{100, 1}, {200, 0.5}};
+    struct plan_item items[ITEMS];
+    struct plan *p;
+    for (int i = 0; i < ITEMS; i++) items[i] = (struct plan_item){choices, 2};
+    TRY(plan_create(items, ITEMS, &p, err));
+    plan_destroy(p);
+    return ST_OK;
+}
+
+static enum status measure_type(struct err *err) {
+    static const float x[WIDTH * ROWS] = {1, 2, 3};
+    static const enum dtype type = DTYPE_Q4_0;
+    const struct tensor_info t = {.name = STR("m"),
+                                  .type = DTYPE_F32,
+                                  .dim_count = 2,
+                                  .dims = {ROWS, WIDTH, 1, 1},
+                                  .data = x,
+                                  .bytes = sizeof(x)};
+    const struct type_error_job job = {.file = file, .tensor = &t, .types = &type, .type_count = 1};
+    struct type_error *e;
+    double error;
+    TRY(type_error_create(2, &e, err));
+    enum status st = type_error_measure(e, &job, &error, err);
+    type_error_destroy(e);
+    return st;
+}
+
+static void fail_each(enum status (*fn)(struct err *err), long least) {
+    long n = 0;
+    for (; n < ALLOCATIONS_MAX; n++) {
+        struct err err = {0};
+        fail_alloc_at(n);
+        enum status st = fn(&err);
+        if (!fail_alloc_stop()) {
+            if (st != ST_OK) fail_msg("%s", err.text);
+            break;
+        }
+        if (st != ST_NOMEM || !strstr(err.text, "out of memory"))
+            fail_msg("allocation %ld: status %d, \"%s\"", n, st, err.text);
+    }
+    assert_in_range(n, least, ALLOCATIONS_MAX - 1);
+}
+
+static void test_planning_survives_any_failed_allocation(void **state) {
+    (void)state;
+    char folder[256], path[4096];
+    struct err err = {0};
+    struct buf b;
+    make_folder(folder, sizeof(folder));
+    buf_init(&b, FILE_BYTES_MAX);
+    put_model(&b);
+    write_buf(folder, "m.gguf", &b);
+    buf_deinit(&b);
+    assert_true(path_join(path, sizeof(path), folder, "m.gguf"));
+    assert_int_equal(model_file_open(path, &file, &err), ST_OK);
+    fail_each(make_plan, 10);
+    fail_each(measure_type, 5);
+    model_file_close(file);
+    remove_folder(folder);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_importance_without_memory_says_so),
+        cmocka_unit_test(test_planning_survives_any_failed_allocation),
         cmocka_unit_test(test_a_position_without_memory_is_not_counted),
         cmocka_unit_test(test_writing_a_model_survives_any_failed_allocation),
     };
