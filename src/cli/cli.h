@@ -68,7 +68,7 @@ struct flag {
 
 struct args; /* opaque: a parsed command line */
 
-enum { FLAG_GROUPS_MAX = 5 };
+enum { FLAG_GROUPS_MAX = 6 };
 
 struct command {
     const char *name;

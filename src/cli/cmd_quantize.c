@@ -22,7 +22,8 @@ static const struct flag flags[] = {
      .kind = FLAG_TEXT,
      .value = "TYPE",
      .help = "Number format of the matrices: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, "
-             "IQ4_NL, IQ4_XS, F16, BF16 or F32."},
+             "IQ4_NL, IQ4_XS, F16, BF16 or F32 for a GGUF file; gptq, awq, nf4 or int8 for a "
+             "folder."},
     {.name = "allow-requantize",
      .kind = FLAG_BOOL,
      .help = "Also convert tensors that are quantised already. The new loss comes on top of the "
@@ -47,7 +48,7 @@ static const struct flag flags[] = {
     {0},
 };
 
-static const struct quantize_output *const outputs[] = {&quantize_gguf};
+static const struct quantize_output *const outputs[] = {&quantize_gguf, &quantize_folder};
 enum { OUTPUT_COUNT = sizeof(outputs) / sizeof(outputs[0]) };
 
 /* One run, from the arguments to the summary. */
@@ -94,7 +95,8 @@ static enum exit_code read_args(struct quantize *q, struct err *err) {
         q->run.type = outputs[i]->find_type(str_of(type));
         if (q->run.type) q->output = outputs[i];
     }
-    return q->output ? EXIT_FINE : say_unknown(type, err);
+    if (!q->output) return say_unknown(type, err);
+    return q->output->check ? q->output->check(&q->run, err) : EXIT_FINE;
 }
 
 static bool is_same_file(const char *a, const char *b) {
@@ -231,13 +233,15 @@ const struct command cmd_quantize = {
     .summary = "Write a model with fewer bits",
     .operands = "OUT --type TYPE",
     .about =
-        "Writes the model as the GGUF file OUT, whose matrices have another number format. Norms "
-        "and other vectors stay as they are. The output matrix takes Q6_K or Q8_0, and a matrix "
-        "whose rows do not divide into the blocks of the type takes a related type, as in "
-        "llama.cpp; the second is told on standard error. OUT must not exist; it appears when it "
-        "is whole, so a run that is stopped leaves nothing. Memory does not grow with the model, "
-        "unless a report is wanted.",
-    .groups = {flags, flags_compare, flags_chunk, flags_engine},
+        "Writes the model with another number format for its matrices: as the GGUF file OUT, or, "
+        "with the types gptq, awq, nf4 and int8, as the safetensors folder OUT, which transformers "
+        "and vLLM read. Norms and other vectors stay as they are. In a GGUF the output matrix "
+        "takes Q6_K or Q8_0, and a matrix whose rows do not divide into the blocks of the type "
+        "takes a related type, as in llama.cpp; the second is told on standard error. In a folder "
+        "only matrices of layers are quantised. OUT must not exist; it appears when it is whole, "
+        "so a run that is stopped leaves nothing but OUT.part. Memory does not grow with the "
+        "model, unless it is calibrated or a report is wanted.",
+    .groups = {flags, flags_folder, flags_compare, flags_chunk, flags_engine},
     .takes_model = true,
     .operands_max = 1,
     .run = run,
