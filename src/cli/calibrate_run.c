@@ -5,10 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/buf.h"
-#include "base/check.h"
-#include "base/file.h"
 #include "base/size_text.h"
+#include "cli/calibration_text.h"
 #include "cli/cli.h"
 #include "cli/model_args.h"
 #include "engine/request_run.h"
@@ -16,15 +14,12 @@
 #include "format/model_file.h"
 #include "graph/weight.h"
 #include "quant/importance.h"
-#include "text/tokenizer.h"
-
-enum { TEXT_BYTES_MAX = 1 << 30 };
 
 struct run {
     const struct args *args;
     struct calibration *c;
     struct service service;
-    struct tokens ids;
+    struct calibration_text text;
 };
 
 /* The model's own forward pass, seen from inside. */
@@ -59,40 +54,8 @@ static enum status say_needs(const char *path, uint32_t ctx_tokens, struct err *
     return ST_OK;
 }
 
-static enum status read_text(struct run *r, struct err *err) {
-    const struct encode_options options = {.plain_special = true, .add_special = true};
-    struct buf text;
-    buf_init(&text, TEXT_BYTES_MAX);
-    enum status st = file_read(r->c->text_path, &text, err);
-    if (st == ST_OK) {
-        st = tokenizer_encode(r->service.loaded.tokenizer, buf_str(&text), options, &r->ids);
-        if (st != ST_OK) err_set(err, st, "out of memory for the tokens of the text");
-    }
-    buf_deinit(&text);
-    return st;
-}
-
-static enum status count_windows(struct run *r, struct err *err) {
-    uint32_t wanted = (uint32_t)args_int(r->args, "chunks"), window = r->c->window_tokens;
-    uint32_t least = wanted && wanted < CALIBRATE_WINDOWS_MIN ? wanted : CALIBRATE_WINDOWS_MIN;
-    size_t there = r->ids.count / window;
-    if (there < least)
-        return err_set(err, ST_BAD,
-                       "quantize: %s has %zu tokens, too few for calibration: %u are wanted at "
-                       "least (%u windows of %u), %u are better; use a longer text or a smaller "
-                       "--ctx",
-                       r->c->text_path, r->ids.count, least * window, least, window,
-                       CALIBRATE_WINDOWS_DEFAULT * window);
-    uint32_t most = wanted ? wanted : CALIBRATE_WINDOWS_DEFAULT;
-    r->c->windows = there < most ? (uint32_t)there : most;
-    return ST_OK;
-}
-
 static enum status run_window(struct run *r, uint32_t i, struct err *err) {
-    const struct tokenizer *t = r->service.loaded.tokenizer;
-    int32_t *ids = r->ids.ids + (size_t)i * r->c->window_tokens;
-    if (tokenizer_adds_bos(t) && tokenizer_bos(t) != TOKEN_NONE) ids[0] = tokenizer_bos(t);
-    const struct request_spec spec = {.prompt = ids,
+    const struct request_spec spec = {.prompt = calibration_text_window(&r->text, i),
                                       .prompt_tokens = r->c->window_tokens,
                                       .n = 1,
                                       .sample = sample_params_default(),
@@ -109,7 +72,9 @@ static enum status run_window(struct run *r, uint32_t i, struct err *err) {
 
 static enum status run_windows(struct run *r, struct err *err) {
     const struct device *device = &r->service.loaded.device;
-    TRY(count_windows(r, err));
+    TRY(calibration_text_read(r->args, r->c->text_path, r->service.loaded.tokenizer, &r->text,
+                              err));
+    r->c->windows = r->text.windows;
     if (!device->profiler || !device->profiler->tap)
         return err_set(err, ST_BAD,
                        "quantize: --calibrate needs the CPU, this is %s; give --device cpu",
@@ -128,9 +93,8 @@ enum status calibrate_model(const struct args *args, const char *path, struct ca
     c->window_tokens = (uint32_t)args_int(args, "ctx");
     TRY(say_needs(path, c->window_tokens, err));
     enum status st = model_args_service_at(args, path, c->window_tokens, true, &r.service, err);
-    if (st == ST_OK) st = read_text(&r, err);
     if (st == ST_OK) st = run_windows(&r, err);
-    tokens_deinit(&r.ids);
+    calibration_text_deinit(&r.text);
     service_close(&r.service);
     return st;
 }

@@ -14,9 +14,6 @@
 struct args;
 struct importance;
 
-/* Windows of --ctx tokens that are wanted at least, and taken at most unless --chunks says. */
-enum { CALIBRATE_WINDOWS_MIN = 8, CALIBRATE_WINDOWS_DEFAULT = 64 };
-
 struct calibration {
     const char *text_path;
     uint32_t windows, window_tokens;

@@ -16,10 +16,11 @@
  * SmoothQuant have it. Matrices that are not float32 in the file are decoded first; activations are
  * not quantised.
  *
- * Lifetime: what a layer points to is valid until end_layer, moments likewise. Thread: the main
- * thread; the device has threads of its own. Memory: the inputs of all windows, one layer in
- * float32 twice, the moments of one input (at_once: of all inputs of a layer), keys and values of
- * one window. The same text gives the same numbers with any number of threads.
+ * Lifetime: what a layer points to is valid until end_layer, moments likewise. After a failure only
+ * close may follow. Thread: the main thread; the device has threads of its own. Memory: the hidden
+ * states of all windows and what the next matrices read of them (at_once: of one window), one layer
+ * in float32 twice, the moments of one input (at_once: of all inputs of a layer), keys and values
+ * of one window. The same text gives the same numbers with any number of threads.
  */
 #ifndef CLI_LAYER_CALIBRATION_H
 #define CLI_LAYER_CALIBRATION_H

@@ -52,8 +52,7 @@ struct device_result {
     const struct row_output *outputs; /* [output_count]; NULL if step.hands_over */
     uint32_t output_count;
     const float *rows; /* the rows that are handed over: output r at rows + r * row_floats */
-    const float
-        *kept; /* likewise, with kept_floats: what the tape keeps (tape_set_kept), or NULL */
+    const float *kept; /* likewise, kept_floats: what the tape keeps (tape_set_kept), or NULL */
     size_t row_floats, kept_floats;
     int64_t elapsed_us; /* that the device spent on this step alone */
 };
@@ -168,9 +167,10 @@ struct device {
     void (*host_free)(void *self, void *ptr, size_t bytes);
 
     /* Bring a weight into the device's own layout and set `prepared`; the device frees it at
-     * close. If `prepared` is set afterwards, the file's bytes are no longer read. Preparing one
-     * twice is fine. */
+     * close. If `prepared` is set, w->data is no longer read. Preparing one twice is fine. */
     enum status (*prepare)(void *self, struct weight *w, struct err *err);
+    /* The numbers of a prepared weight have changed; no step runs. NULL: the device cannot. */
+    void (*update)(void *self, struct weight *w);
     const struct device_images *images; /* NULL: it keeps none */
 
     /* KV blocks: what their number of tokens must be a multiple of, and how many bytes one has; 0

@@ -103,12 +103,16 @@ uint32_t tape_rows_max(const struct tape *t, const struct tape_value *v) {
     return 0;
 }
 
+enum status tape_status(const struct tape *t, struct err *err) {
+    if (!t->failed) return ST_OK;
+    return err_set(err, ST_NOMEM,
+                   "the forward pass has more than %d values or %d ops, or memory ran out",
+                   TAPE_VALUES_MAX, TAPE_OPS_MAX);
+}
+
 enum status tape_finish(struct tape *t, const struct tape_sizes *sizes, struct err *err) {
     CHECK(!t->finished);
-    if (t->failed)
-        return err_set(err, ST_NOMEM,
-                       "the forward pass has more than %d values or %d ops, or memory ran out",
-                       TAPE_VALUES_MAX, TAPE_OPS_MAX);
+    TRY(tape_status(t, err));
     t->sizes = *sizes;
     TRY(tape_check(t, err));
     tape_fuse(t);

@@ -54,6 +54,9 @@ value_id tape_output(const struct tape *t);
 void tape_set_kept(struct tape *t, value_id v);
 value_id tape_kept(const struct tape *t);
 
+/* ST_NOMEM: what was written is not all there. */
+enum status tape_status(const struct tape *t, struct err *err);
+
 struct tape_sizes {
     uint32_t rows_max, outputs_max, seqs_max; /* the largest step */
 };

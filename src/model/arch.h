@@ -9,6 +9,8 @@
 
 #include "model/model.h"
 
+struct flow; /* model/blocks.h */
+
 /* A tensor of a folder whose name differs from the usual one. `%u` is the layer; in experts, a
  * second `%u` is the expert. */
 struct name_override {
@@ -35,6 +37,9 @@ struct arch {
 
     /* Write the forward pass. Pure: same model, same tape. */
     void (*build)(const struct model *m, enum model_goal goal, struct tape *t);
+
+    /* One layer of it. NULL: an encoder, which build() writes as a whole. */
+    void (*build_layer)(struct flow *f, uint32_t layer);
 };
 
 extern const struct arch *const archs[]; /* NULL-terminated; arch_list.c */

@@ -1,4 +1,5 @@
 /* model/arch_gemma2.c - Gemma 2: every other layer slides; scores and logits are soft-capped. */
+#include "model/blocks.h"
 #include "model/gemma.h"
 
 enum { LARGE_LAYERS = 46 }; /* the 27B size */
@@ -17,5 +18,6 @@ const struct arch arch_gemma2 = {
     .read_hparams = read_hparams,
     .names = gemma_names,
     .needs = needs,
-    .build = gemma_build,
+    .build = build_decoder,
+    .build_layer = gemma_layer,
 };

@@ -2,6 +2,7 @@
  * kind with a rope of its own; heads of Q and K are normalised.
  */
 #include "format/model_file.h"
+#include "model/blocks.h"
 #include "model/gemma.h"
 
 enum { LARGE_LAYERS = 62 }; /* the 27B size */
@@ -51,5 +52,6 @@ const struct arch arch_gemma3 = {
     .read_hparams = read_hparams,
     .names = gemma_names,
     .needs = needs,
-    .build = gemma_build,
+    .build = build_decoder,
+    .build_layer = gemma_layer,
 };

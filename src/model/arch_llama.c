@@ -19,4 +19,5 @@ const struct arch arch_llama = {
     .hf = "llama",
     .read_hparams = read_hparams,
     .build = build_decoder,
+    .build_layer = block_layer,
 };

@@ -11,4 +11,5 @@ const struct arch arch_mistral = {
     .hf = "mistral",
     .read_hparams = read_hparams,
     .build = build_decoder,
+    .build_layer = block_layer,
 };

@@ -20,4 +20,5 @@ const struct arch arch_mixtral = {
     .read_hparams = read_hparams,
     .names = names,
     .build = build_decoder,
+    .build_layer = block_layer,
 };

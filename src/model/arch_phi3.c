@@ -17,4 +17,5 @@ const struct arch arch_phi3 = {
     .hf = "phi3",
     .read_hparams = read_hparams,
     .build = build_decoder,
+    .build_layer = block_layer,
 };

@@ -25,4 +25,5 @@ const struct arch arch_qwen2 = {
     .read_hparams = read_hparams,
     .needs = needs,
     .build = build_decoder,
+    .build_layer = block_layer,
 };

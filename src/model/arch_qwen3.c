@@ -21,4 +21,5 @@ const struct arch arch_qwen3 = {
     .read_hparams = read_hparams,
     .needs = needs,
     .build = build_decoder,
+    .build_layer = block_layer,
 };

@@ -27,4 +27,5 @@ const struct arch arch_qwen3moe = {
     .read_hparams = read_hparams,
     .needs = needs,
     .build = build_decoder,
+    .build_layer = block_layer,
 };

@@ -248,15 +248,19 @@ static enum status bind_layer_mat(struct binder *b, uint32_t layer, enum mat mat
 
 static bool is_norm(enum vec vec) { return vec <= VEC_K_NORM; }
 
+float bind_shift(const struct model *m, enum vec vec) {
+    return is_norm(vec) ? m->hp.norm_shift : 0.0f;
+}
+
 static enum status bind_layer(struct binder *b, uint32_t layer) {
     struct model *m = b->m;
     char name[NAME_BYTES];
     for (int mat = 0; mat < MAT_COUNT; mat++) TRY(bind_layer_mat(b, layer, (enum mat)mat));
     for (int v = 0; v < VEC_COUNT; v++) {
         enum vec vec = (enum vec)v;
-        float shift = is_norm(vec) ? m->hp.norm_shift : 0.0f;
         if (!vec_name(&b->style, vec, layer, name)) continue;
-        TRY(bind_vec(m, name, vec_count(m, vec), shift, &m->layers[layer].vec[vec], b->err));
+        TRY(bind_vec(m, name, vec_count(m, vec), bind_shift(m, vec), &m->layers[layer].vec[vec],
+                     b->err));
     }
     return ST_OK;
 }

@@ -13,4 +13,7 @@ enum status model_bind(struct model *m, struct err *err);
 enum status bind_vec(struct model *m, const char *name, uint32_t count, float shift,
                      struct weight **out, struct err *err);
 
+/* What opening a model adds to the numbers of a layer's vector. */
+float bind_shift(const struct model *m, enum vec vec);
+
 #endif

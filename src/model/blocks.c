@@ -2,6 +2,7 @@
 #include "model/blocks.h"
 
 #include "base/check.h"
+#include "model/arch.h"
 
 static struct operand fresh(struct flow *f, const char *name, enum value_type type, uint32_t cols) {
     enum rows_kind rows = tape_value_at(f->t, f->x.value)->rows;
@@ -153,6 +154,8 @@ static struct operand wanted_rows(struct flow *f, struct operand x) {
     return rows;
 }
 
+void flow_wanted(struct flow *f) { f->x = wanted_rows(f, f->x); }
+
 struct operand block_attention(struct flow *f, uint32_t layer, struct operand input) {
     const struct hparams *hp = &f->m->hp;
     const struct layer *l = &f->m->layers[layer];
@@ -173,9 +176,9 @@ struct operand block_attention(struct flow *f, uint32_t layer, struct operand in
                                               .v = v,
                                               .smoothing = l->smoothing}});
     struct operand out = push_attention(f, layer, q);
-    if (layer + 1 == hp->layers) {
+    if (layer + 1 == hp->layers && !f->keeps_rows) {
         out = wanted_rows(f, out);
-        f->x = wanted_rows(f, f->x);
+        flow_wanted(f);
     }
     struct matmul_part o = {&l->mat[MAT_O], l->vec[VEC_O_BIAS]};
     return block_matmul(f, "attn_out", out, &o, 1);
@@ -296,6 +299,6 @@ void flow_end(struct flow *f, enum model_goal goal) {
 
 void build_decoder(const struct model *m, enum model_goal goal, struct tape *t) {
     struct flow f = flow_begin(m, t);
-    for (uint32_t l = 0; l < m->hp.layers; l++) block_layer(&f, l);
+    for (uint32_t l = 0; l < m->hp.layers; l++) m->arch->build_layer(&f, l);
     flow_end(&f, goal);
 }

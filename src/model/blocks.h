@@ -14,10 +14,14 @@ struct flow {
     const struct model *m;
     struct tape *t;
     struct operand x;
+    bool keeps_rows; /* all rows of the last layer are computed, not only the wanted ones */
 };
 
 /* x = scale * embedding of the row's token. */
 struct flow flow_begin(const struct model *m, struct tape *t);
+
+/* From here on x holds only the rows whose output is wanted. */
+void flow_wanted(struct flow *f);
 
 /* A new value of x's rows: the RMS norm of x, times `weight`. */
 struct operand block_norm(struct flow *f, struct operand x, const struct weight *weight);
@@ -25,7 +29,7 @@ struct operand block_norm(struct flow *f, struct operand x, const struct weight 
 /* Attention of layer `l` on `input`: projections, biases and per-head norms where the model has
  * them, rope, cache, attention, output projection. The result is a new value of `dim`. In the
  * last layer only keys and values need all rows: from its output projection on, x and the result
- * hold only the rows whose output is wanted. */
+ * hold only the rows whose output is wanted, unless keeps_rows is set. */
 struct operand block_attention(struct flow *f, uint32_t l, struct operand input);
 
 /* down(act(gate(input)) * up(input)), a new value. */
@@ -47,7 +51,7 @@ void flow_end(struct flow *f, enum model_goal goal);
  * the tape's output, and what it keeps. */
 void flow_head(struct flow *f, enum model_goal goal, struct operand hidden);
 
-/* The usual pass, from embedding to logits. */
+/* The usual pass, from embedding to logits, by the architecture's build_layer. */
 void build_decoder(const struct model *m, enum model_goal goal, struct tape *t);
 
 /* Low-level: dst = product of `input` with one to three matrices side by side, quantising the

@@ -39,7 +39,7 @@ const struct name_override gemma_names[] = {
     {true, 0, NULL},
 };
 
-static void build_layer(struct flow *f, uint32_t layer) {
+void gemma_layer(struct flow *f, uint32_t layer) {
     const struct layer *l = &f->m->layers[layer];
     tape_set_layer(f->t, (int32_t)layer);
     struct operand y = block_norm(f, f->x, l->vec[VEC_ATTN_NORM]);
@@ -50,10 +50,4 @@ static void build_layer(struct flow *f, uint32_t layer) {
     y = block_ffn(f, layer, y);
     if (l->vec[VEC_FFN_POST_NORM]) y = block_norm(f, y, l->vec[VEC_FFN_POST_NORM]);
     block_add(f, y);
-}
-
-void gemma_build(const struct model *m, enum model_goal goal, struct tape *t) {
-    struct flow f = flow_begin(m, t);
-    for (uint32_t l = 0; l < m->hp.layers; l++) build_layer(&f, l);
-    flow_end(&f, goal);
 }

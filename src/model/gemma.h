@@ -11,7 +11,7 @@ enum status gemma_read(const struct model_file *f, const char *arch, uint32_t la
 
 extern const struct name_override gemma_names[];
 
-/* Layers with a norm before and after each block. */
-void gemma_build(const struct model *m, enum model_goal goal, struct tape *t);
+/* A layer with a norm before and after each block. */
+void gemma_layer(struct flow *f, uint32_t layer);
 
 #endif

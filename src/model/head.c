@@ -18,7 +18,7 @@ enum status head_check(const struct model *m, struct err *err) {
     if (model_file_kind(m->file) != MODEL_HF)
         return err_set(err, ST_BAD, "%s: is a GGUF file, expected the folder of a draft head",
                        path);
-    if (m->arch->build != build_decoder)
+    if (m->arch->build_layer != block_layer)
         return err_set(err, ST_BAD,
                        "%s: draft heads of architecture %s are not supported, expected layers as "
                        "llama, mistral, qwen2 or qwen3 have them",

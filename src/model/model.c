@@ -6,10 +6,12 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/check.h"
 #include "base/mem.h"
 #include "format/model_file.h"
 #include "model/arch.h"
 #include "model/bind.h"
+#include "model/blocks.h"
 #include "model/head.h"
 #include "model/rope.h"
 
@@ -186,6 +188,21 @@ void model_build(const struct model *m, enum model_goal goal, struct tape *t) {
         head_build(m, goal, t);
     else
         m->arch->build(m, goal, t);
+}
+
+void model_build_embedding(const struct model *m, struct tape *t) {
+    struct flow f = flow_begin(m, t);
+    flow_wanted(&f);
+    tape_set_output(t, f.x.value);
+}
+
+void model_build_layer(const struct model *m, uint32_t layer, struct tape *t, value_id *x) {
+    CHECK(m->arch->build_layer);
+    struct flow f = {.m = m, .t = t, .keeps_rows = true};
+    f.x = tape_all(t, tape_value(t, "x", ROWS_TOKENS, VALUE_F32, m->hp.dim));
+    tape_push(t, &(struct op){.kind = OP_INPUT, .input = {.dst = f.x}});
+    m->arch->build_layer(&f, layer);
+    *x = f.x.value;
 }
 
 static enum status each_of_layer(struct layer *l, weight_fn *fn, void *ctx, struct err *err) {

@@ -15,6 +15,7 @@
 
 #include "base/status.h"
 #include "graph/kv_space.h"
+#include "graph/op.h"
 #include "graph/weight.h"
 #include "model/hparams.h"
 
@@ -110,6 +111,12 @@ enum model_goal {
     GOAL_POOLED,            /* encoders: one vector per sequence */
 };
 void model_build(const struct model *m, enum model_goal goal, struct tape *t);
+
+/* Pieces of a decoder's forward pass, for running it layer by layer. The embedding: its output is a
+ * row of `dim` for each wanted output. A layer: the op `input` gives the rows that it reads; *x is
+ * the value that holds them and, after the last op, its results. It has no output yet. */
+void model_build_embedding(const struct model *m, struct tape *t);
+void model_build_layer(const struct model *m, uint32_t layer, struct tape *t, value_id *x);
 
 /* Every matrix, table and vector once, for the device to prepare. */
 typedef enum status weight_fn(void *ctx, struct weight *w, struct err *err);

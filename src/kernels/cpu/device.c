@@ -79,6 +79,13 @@ static enum status cpu_prepare(void *self, struct weight *w, struct err *err) {
     return ST_OK;
 }
 
+static void cpu_update(void *self, struct weight *w) {
+    const struct cpu_device *dev = self;
+    if (!w->prepared) return; /* it is read where it lies */
+    pack_clear(w->prepared);
+    pack_fill(w->prepared, w, dev->pool);
+}
+
 /* ---- images ---- */
 
 static const char *cpu_image_layout(void *self) { return ((struct cpu_device *)self)->layout; }
@@ -230,6 +237,7 @@ static struct device plug_of(struct cpu_device *dev) {
         .host_alloc = cpu_host_alloc,
         .host_free = cpu_host_free,
         .prepare = cpu_prepare,
+        .update = cpu_update,
         .images = dev->table->packs ? &cpu_images : NULL,
         .kv_block_tokens = KV_TILE_TOKENS,
         .kv_block_bytes = cpu_kv_block_bytes,

@@ -435,4 +435,6 @@ void pack_fill(struct packed *p, const struct weight *w, struct pool *pool) {
     pool_run(pool, pack_share, &job);
 }
 
+void pack_clear(struct packed *p) { memset(p->data, 0, p->bytes); }
+
 void pack_free(struct packed *p) { mem_free(p); }

@@ -100,7 +100,8 @@ struct packed {
 struct packed *pack_create(const struct weight *w, struct page_arena *arena);
 /* Fill panels that are still zero. */
 void pack_fill(struct packed *p, const struct weight *w, struct pool *pool);
-void pack_free(struct packed *p); /* NULL is fine */
+void pack_clear(struct packed *p); /* the panels are zero again */
+void pack_free(struct packed *p);  /* NULL is fine */
 
 /* A row of the first expert as float32, the bits that dtype_dequant makes of it in the file. All of
  * a panel passes the cache for it: for rows that are looked up, not for products. */
