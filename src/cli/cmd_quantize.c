@@ -233,7 +233,8 @@ const struct command cmd_quantize = {
     .summary = "Write a model with fewer bits",
     .operands = "OUT --type TYPE",
     .about =
-        "Writes the model with another number format for its matrices: as the GGUF file OUT, or, "
+        "Writes the model, a GGUF or a Hugging Face folder, with another number format for its "
+        "matrices: as the GGUF file OUT, or, "
         "with the types gptq, awq, nf4 and int8, as the safetensors folder OUT, which transformers "
         "and vLLM read. Norms and other vectors stay as they are. In a GGUF the output matrix "
         "takes Q6_K or Q8_0, and a matrix whose rows do not divide into the blocks of the type "

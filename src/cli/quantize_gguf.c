@@ -11,9 +11,11 @@
 #include "quant/convert.h"
 #include "quant/importance.h"
 #include "quant/quant.h"
+#include "translate/translate.h"
 
 struct gguf_run {
     struct quantize_run *q;
+    struct model_file *view; /* of a folder as a GGUF; NULL: the source is one */
     enum dtype type;
     struct convert *convert;
     struct file_out file;
@@ -80,11 +82,10 @@ static enum status open_output(struct quantize_run *q, void **self, struct err *
     g->q = q;
     g->file.fd = -1;
     dtype_find(str_of(q->type), &g->type);
-    if (model_file_kind(q->f) != MODEL_GGUF)
-        return err_set(err, ST_BAD, "%s: a folder, expected a GGUF file", q->in);
+    if (model_file_kind(q->f) == MODEL_HF) TRY(translate_to_gguf(q->f, &g->view, err));
     const struct convert_options options = {
         .type = g->type, .allow_requantize = args_on(q->args, "allow-requantize")};
-    TRY(convert_create(q->f, &options, &g->convert, err));
+    TRY(convert_create(g->view ? g->view : q->f, &options, &g->convert, err));
     TRY(file_out_open(q->out, false, &g->file, err));
     TRY(file_out_reserve(&g->file, convert_bytes(g->convert), err));
     note_fallbacks(g);
@@ -100,8 +101,9 @@ static enum status calibrate(void *self, struct err *err) {
         struct convert_tensor *t = convert_at(g->convert, i);
         const struct tensor_info *from = t->from;
         if (t->to == from->type || !dtype_is_quantised(t->to)) continue;
+        struct str measured = g->view ? from->made_of : from->name;
         t->importance =
-            importance_find(g->calibration.importance, from->name, from->dims[from->dim_count - 1]);
+            importance_find(g->calibration.importance, measured, from->dims[from->dim_count - 1]);
         g->weighed += t->importance != NULL;
     }
     return ST_OK;
@@ -157,6 +159,7 @@ static void close_output(void *self) {
     file_out_close(&g->file);
     convert_destroy(g->convert);
     importance_destroy(g->calibration.importance);
+    model_file_close(g->view);
     mem_free(g);
 }
 

@@ -72,3 +72,10 @@ void rope_freqs(const struct rope_params *r, const float *divisors, uint32_t ctx
     }
     *factor = (float)attention_factor(r);
 }
+
+void rope_divisors(const struct rope_params *r, float *divisors) {
+    for (uint32_t i = 0; i < r->rot_dims / 2; i++) {
+        double freq = 1 / fm_pow_d(r->theta, 2.0 * i / r->rot_dims);
+        divisors[i] = (float)(freq / llama3_freq(r, freq));
+    }
+}

@@ -10,4 +10,7 @@
 void rope_freqs(const struct rope_params *r, const float *divisors, uint32_t ctx_tokens,
                 float *freqs, float *factor);
 
+/* What llama3's scaling divides each frequency by: rot_dims / 2 floats, as a GGUF has them. */
+void rope_divisors(const struct rope_params *r, float *divisors);
+
 #endif

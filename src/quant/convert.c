@@ -44,21 +44,17 @@ static enum status say_quantised(const struct convert *c, const struct tensor_in
     return err_set(err, ST_BAD,
                    "%s: tensor %.*s: is quantised already (%s), expected F32, F16 or BF16; use the "
                    "original model, or --allow-requantize, which adds a second loss to the first",
-                   model_file_path(c->f), STR_ARG(t->name), dtype_info(t->type)->name);
+                   model_file_path(c->f), STR_ARG(t->made_of.len ? t->made_of : t->name),
+                   dtype_info(t->type)->name);
 }
 
 static enum status choose_one(const struct convert *c, const struct convert_options *options,
                               bool has_output, struct convert_tensor *out, struct err *err) {
     const struct tensor_info *t = out->from;
     uint64_t width = t->dims[t->dim_count - 1];
-    if (t->source)
-        return err_set(
-            err, ST_BAD,
-            "%s: tensor %.*s: another tool quantised it (%s), expected F32, F16 or BF16; "
-            "use the original model",
-            model_file_path(c->f), STR_ARG(t->name), dtype_info(t->type)->name);
     out->to = out->wanted = t->type;
-    if (!choose_converts(t->name, t->dims, t->dim_count)) return ST_OK;
+    if ((unsigned)t->type < DTYPE_GGUF_COUNT && !choose_converts(t->name, t->dims, t->dim_count))
+        return ST_OK;
     out->wanted = choose_type(options->type, t->name, width, has_output);
     out->to = choose_fallback(out->wanted, width);
     bool again = dtype_is_quantised(t->type) && out->to != t->type;

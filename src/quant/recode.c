@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "format/tensor_read.h"
 #include "quant/quant.h"
 
 enum {
@@ -88,8 +89,7 @@ static void run_batch(void *ctx, uint32_t thread, uint32_t threads) {
     for (size_t at = (size_t)thread * PIECE_ELEMS; at < b->elems;
          at += (size_t)threads * PIECE_ELEMS) {
         size_t elems = b->elems - at < PIECE_ELEMS ? b->elems - at : PIECE_ELEMS, bad;
-        const uint8_t *src = (const uint8_t *)t->data + bytes_of(t->type, b->first + at);
-        dtype_dequant(t->type, src, elems, x);
+        tensor_read_f32(t, b->first + at, elems, x);
         if (!quant_can_hold(b->job->to, x, elems, &bad)) {
             b->bad[thread] = b->first + at + bad;
             return;
@@ -104,8 +104,7 @@ static enum status say_bad(const struct batch *b, size_t at, struct err *err) {
     float block[256];
     size_t from = at / info->block_elems * info->block_elems;
     CHECK(info->block_elems <= 256);
-    dtype_dequant(t->type, (const uint8_t *)t->data + bytes_of(t->type, from), info->block_elems,
-                  block);
+    tensor_read_f32(t, from, info->block_elems, block);
     return err_set(err, ST_BAD,
                    "%s: tensor %.*s: row %zu, column %zu is %g, expected a finite number up to %g, "
                    "which is the most that %s holds",
@@ -121,8 +120,9 @@ static enum status recode_batch(struct batch *b, struct err *err) {
     size_t bad = NONE_BAD;
     for (uint32_t i = 0; i < r->threads; i++) bad = b->bad[i] < bad ? b->bad[i] : bad;
     if (bad != NONE_BAD) return say_bad(b, bad, err);
-    model_file_release(b->job->file, (const uint8_t *)t->data + bytes_of(t->type, b->first),
-                       bytes_of(t->type, b->elems));
+    if (t->data)
+        model_file_release(b->job->file, (const uint8_t *)t->data + bytes_of(t->type, b->first),
+                           bytes_of(t->type, b->elems));
     return b->job->sink(b->job->ctx, r->out, bytes_of(b->job->to, b->elems), err);
 }
 
@@ -138,16 +138,25 @@ static enum status copy_tensor(const struct recode *job, struct err *err) {
     return ST_OK;
 }
 
+/* The same type, from rows that a source makes. */
+static enum status copy_batch(const struct batch *b, struct err *err) {
+    const struct recode *job = b->job;
+    tensor_read(job->tensor, b->first, b->elems, b->r->out);
+    return job->sink(job->ctx, b->r->out, bytes_of(job->to, b->elems), err);
+}
+
 enum status recode_tensor(struct recoder *r, const struct recode *job, struct err *err) {
     const struct tensor_info *t = job->tensor;
-    if (t->type == job->to) return copy_tensor(job, err);
+    bool is_copy = t->type == job->to;
+    if (is_copy && t->data) return copy_tensor(job, err);
     struct batch b = {.r = r, .job = job, .width = (size_t)t->dims[t->dim_count - 1]};
-    size_t total = 1, room = (size_t)r->threads * PIECES_PER_THREAD * PIECE_ELEMS;
-    for (uint32_t i = 0; i < t->dim_count; i++) total *= (size_t)t->dims[i];
+    size_t total = (size_t)tensor_elems(t);
+    size_t room = (size_t)r->threads * PIECES_PER_THREAD * PIECE_ELEMS;
     CHECK(b.width % dtype_info(job->to)->block_elems == 0);
     for (; b.first < total; b.first += b.elems) {
         b.elems = total - b.first < room ? total - b.first : room;
-        TRY(recode_batch(&b, err));
+        TRY(is_copy ? copy_batch(&b, err) : recode_batch(&b, err));
     }
+    if (t->source) tensor_release(job->file, t);
     return ST_OK;
 }
