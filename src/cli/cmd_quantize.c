@@ -31,9 +31,10 @@ static const struct flag flags[] = {
     {.name = "calibrate",
      .kind = FLAG_TEXT,
      .value = "TEXT",
-     .help = "Run the model over this text first, and weigh the error of each column of a matrix "
-             "by the mean square of what the matrix reads there. Needs the CPU and memory for the "
-             "model; without --chunks the first 64 windows of the text are used."},
+     .help = "Run the model over this text first. For a GGUF the error of each column of a matrix "
+             "is weighed by the mean square of what the matrix reads there; gptq, awq and int8 "
+             "round layer by layer, by what the layers read. Needs the CPU and, for a GGUF, memory "
+             "for the model; without --chunks the first 64 windows of the text are used."},
     {.name = "report",
      .kind = FLAG_BOOL,
      .help = "Compare the new model with the old one on the text of --file, as \"jitney compare\" "
