@@ -72,10 +72,11 @@ static enum status round_by_moments(struct rounding *x, const struct layer_input
         struct int_matrix *ints = &x->ints[m->kind];
         if (!is_packed(x, m)) continue;
         TRY(init_ints(x, m, err));
-        if (round_gptq(m->w, in->moments, &options, ints, err) != ST_OK) {
+        enum status st = round_gptq(m->w, in->moments, &options, ints, err);
+        if (st != ST_OK) {
             char name[NAME_BYTES];
             str_store(m->name, name, sizeof(name));
-            return err_prefix(err, ST_BAD, name);
+            return err_prefix(err, st, name);
         }
         for (uint32_t n = 0; n < m->rows; n++) int_matrix_row(ints, n, m->w + (size_t)n * m->cols);
         x->rounded++;
