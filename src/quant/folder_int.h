@@ -9,7 +9,7 @@ struct safetensors_writer;
 struct folder_writer {
     struct model_file *f;
     struct pack_format format;
-    bool keeps_f32; /* tensors of float32 stay as they are */
+    bool keeps_f32;                /* tensors of float32 stay as they are */
     struct folder_tensor *tensors; /* heap */
     size_t count, next;
     struct safetensors_writer *writer; /* from begin on */

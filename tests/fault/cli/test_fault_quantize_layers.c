@@ -1,8 +1,8 @@
 /* Goal:   rounding layer by layer into a folder survives the failure of any one allocation: it says
  *         that memory ran out, or does without, and leaves nothing.
- * Method: a tiny model, as a folder and as a GGUF whose rows have another order, the first time with
- *         the first allocation failing, then the 12th, until a run needs no more; with all three
- *         procedures. Leaks show in the sanitizer build. */
+ * Method: a tiny model, as a folder and as a GGUF whose rows have another order; with the first
+ *         allocation failing, then the 12th, until a run needs no more; all three procedures. Leaks
+ *         show in the sanitizer build. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
