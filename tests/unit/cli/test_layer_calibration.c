@@ -29,6 +29,7 @@
 #include "model/arch.h"
 #include "model/blocks.h"
 #include "quant/moments.h"
+#include "unit/model/make_model.h"
 
 #define MODELS TEST_SOURCE_DIR "/golden/models/"
 
@@ -404,7 +405,7 @@ static void visit_scaling(void *ctx, struct layer_calibration *c, struct calibra
     s->count++;
 }
 
-/* Every number is rounded once or twice more: some units of 2^-24 in each, far below 1e-4. */
+/* Every number is rounded once or twice more: some units of 2^-24 in each, far below 1e-5. */
 static void check_scales(const char *path, bool at_once, uint32_t scaled) {
     struct layer_calibration *plain = start_well(path, (struct how){at_once, 2, -1});
     struct layer_calibration *c = start_well(path, (struct how){at_once, 2, -1});
@@ -429,6 +430,43 @@ static void test_scales_leave_what_the_layer_computes(void **state) {
         check_scales(MODELS "gemma3", at_once, 3);
         check_scales(MODELS "gemma2/model.gguf", at_once, 3);
     }
+}
+
+/* A model with as many heads of values as of queries, of random numbers. */
+static void write_model(const char *path, const struct spec *spec) {
+    struct buf b;
+    struct spec_list l = list_of(spec);
+    uint64_t bytes = 0;
+    buf_init(&b, 1 << 20);
+    put_spec(&b, spec);
+    for (uint32_t i = 0; i < l.count; i++)
+        bytes = (bytes + spec_tensor_bytes(&l.at[i]) + 31) / 32 * 32;
+    assert_int_equal(buf_status(&b), ST_OK);
+    float *numbers = (float *)(void *)(b.ptr + b.len - bytes);
+    for (uint64_t i = 0; i < bytes / sizeof(float); i++)
+        numbers[i] = (float)rng_unit_at(11, 0, i) - 0.4f;
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(b.ptr, 1, b.len, f), b.len);
+    assert_int_equal(fclose(f), 0);
+    buf_deinit(&b);
+}
+
+static void test_scales_go_into_rows_of_values(void **state) {
+    (void)state;
+    char path[] = "/tmp/test_layer_model_XXXXXX";
+    struct spec with_bias = spec_of("qwen2"), fused = spec_of("llama");
+    with_bias.kv_heads = fused.kv_heads = 4;
+    with_bias.has_qkv_bias = true;
+    fused.extra = (struct spec_tensor){"blk.0.attn_qkv.weight", {32, 96}, T_F32};
+    close(mkstemp(path));
+    for (int at_once = 0; at_once < 2; at_once++) {
+        write_model(path, &with_bias);
+        check_scales(path, at_once, 4);
+        write_model(path, &fused);
+        check_scales(path, at_once, 4);
+    }
+    unlink(path);
 }
 
 /* ---- threads ---- */
@@ -517,6 +555,7 @@ int main(void) {
         cmocka_unit_test(test_a_changed_matrix_changes_what_follows),
         cmocka_unit_test(test_at_once_a_changed_matrix_changes_the_next_layer),
         cmocka_unit_test(test_scales_leave_what_the_layer_computes),
+        cmocka_unit_test(test_scales_go_into_rows_of_values),
         cmocka_unit_test(test_threads_change_nothing),
         cmocka_unit_test(test_models_that_have_no_such_layers_are_refused),
         cmocka_unit_test(test_a_text_is_cut_into_windows),
