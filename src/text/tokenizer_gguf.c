@@ -14,6 +14,7 @@
 
 #define KEY(name) "tokenizer.ggml." name
 #define BLANK_MARK "\xE2\x96\x81"
+enum { BLANK_CODE = 0x2581 };
 
 struct gguf_reader {
     struct tokenizer *t;
@@ -21,6 +22,7 @@ struct gguf_reader {
     struct err *err;
     token_id bos, eos, eot, eom, unk, sep;
     bool add_bos, add_eos, add_sep, add_prefix, join_blanks;
+    bool prefix_first; /* the blank only before the whole text */
     const struct pretok_name *pre;
 };
 
@@ -115,6 +117,7 @@ static enum status read_specials(struct gguf_reader *r) {
     TRY(read_flag(r, KEY("add_eos_token"), &r->add_eos));
     TRY(read_flag(r, KEY("add_sep_token"), &r->add_sep));
     TRY(read_flag(r, KEY("add_space_prefix"), &r->add_prefix));
+    TRY(read_flag(r, "jitney.tokenizer.space_prefix_first", &r->prefix_first));
     return read_flag(r, KEY("remove_extra_whitespaces"), &r->join_blanks);
 }
 
@@ -298,6 +301,22 @@ static enum status read_bpe(struct gguf_reader *r) {
     return ST_OK;
 }
 
+/* A mark for each blank, and one before the text: behind every special token, as llama.cpp has it,
+ * or only at the start. */
+static enum status add_spm_marks(struct gguf_reader *r) {
+    struct norm_chain *n = &r->t->norm;
+    struct pretok_chain *p = &r->t->pretok;
+    if (r->add_prefix && r->prefix_first) {
+        p->steps[p->count++] = (struct pretok_step){
+            .kind = PRETOK_METASPACE, .prepend = PREPEND_FIRST, .code = BLANK_CODE};
+        return ST_OK;
+    }
+    if (r->add_prefix)
+        n->steps[n->count++] = (struct norm_step){.kind = NORM_PREPEND, .text = STR(BLANK_MARK)};
+    n->steps[n->count] = (struct norm_step){.kind = NORM_REPLACE, .text = STR(BLANK_MARK)};
+    return add_literal(&n->steps[n->count++].pattern, STR(" "));
+}
+
 static enum status read_spm(struct gguf_reader *r) {
     r->t->model = TOK_SPM;
     r->add_bos = r->add_prefix = true;
@@ -310,11 +329,7 @@ static enum status read_spm(struct gguf_reader *r) {
     r->t->bpe.unk = r->unk;
     TRY(bpe_rank_scores(&r->t->vocab, &r->t->bpe));
     bpe_find_words(&r->t->vocab, &r->t->bpe);
-    struct norm_chain *n = &r->t->norm;
-    if (r->add_prefix)
-        n->steps[n->count++] = (struct norm_step){.kind = NORM_PREPEND, .text = STR(BLANK_MARK)};
-    n->steps[n->count] = (struct norm_step){.kind = NORM_REPLACE, .text = STR(BLANK_MARK)};
-    TRY(add_literal(&n->steps[n->count++].pattern, STR(" ")));
+    TRY(add_spm_marks(r));
     return add_spm_decoder(r);
 }
 

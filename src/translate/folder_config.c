@@ -31,15 +31,25 @@ static void put_u32(struct buf *out, const char *key, uint32_t value) {
     buf_put_uint(out, value);
 }
 
-static void put_f64(struct buf *out, const char *key, double value) {
-    put_key(out, key);
-    buf_printf(out, "%.17g", value);
+/* With a point also if the number is whole: transformers refuses 6 where it expects a fraction. */
+static void put_real(struct buf *out, double value, int digits) {
+    char text[64];
+    snprintf(text, sizeof(text), "%.*g", digits, value);
+    buf_put_text(out, text);
+    if (!strpbrk(text, ".e")) buf_put_text(out, ".0");
 }
 
-/* The shortest text that gives the float32 back. */
+/* Digits that give a double back, and a float32. */
+enum { DOUBLE_DIGITS = 17, FLOAT_DIGITS = 9 };
+
+static void put_f64(struct buf *out, const char *key, double value) {
+    put_key(out, key);
+    put_real(out, value, DOUBLE_DIGITS);
+}
+
 static void put_f32(struct buf *out, const char *key, float value) {
     put_key(out, key);
-    buf_printf(out, "%.9g", (double)value);
+    put_real(out, (double)value, FLOAT_DIGITS);
 }
 
 static void put_bool(struct buf *out, const char *key, bool value) {
@@ -60,15 +70,18 @@ static void put_floats(struct buf *out, const char *key, const float *x, uint32_
     buf_put_char(out, ']');
 }
 
-/* False: the file has no such vector. */
-static bool read_divisors(const struct to_folder *f, const char *name, float out[ROT_DIMS_MAX]) {
+/* *found is false if the file has no such vector. */
+static enum status read_divisors(const struct to_folder *f, const char *name,
+                                 float out[ROT_DIMS_MAX], bool *found) {
     const struct tensor_info *t = tensor_find(f->gguf, name);
     uint32_t count = f->model->hp.rope.rot_dims / 2;
-    if (!t) return false;
-    CHECK(tensor_elems(t) == count); /* the model has read it */
-    CHECK(count <= ROT_DIMS_MAX);
+    *found = t != NULL;
+    if (!t) return ST_OK;
+    if (tensor_elems(t) != count || count > ROT_DIMS_MAX)
+        return err_set(f->err, ST_BAD, "%s: tensor %s has %llu elements, expected %u",
+                       model_file_path(f->gguf), name, (unsigned long long)tensor_elems(t), count);
     tensor_read_f32(t, 0, count, out);
-    return true;
+    return ST_OK;
 }
 
 /* The original context for which llama3's formula gives divisor `d` at frequency `i`. */
@@ -76,6 +89,14 @@ static double context_of(const struct rope_params *r, uint32_t i, double d, doub
     double wave = 2 * 3.14159265358979323846 * fm_pow_d(r->theta, 2.0 * i / r->rot_dims);
     double smooth = (1 / d - 1 / factor) / (1 - 1 / factor);
     return wave * (smooth * (LLAMA3_HIGH - LLAMA3_LOW) + LLAMA3_LOW);
+}
+
+/* The map is still open. */
+static void put_scaling_of(struct buf *out, const char *type, double factor) {
+    put_key(out, "rope_scaling");
+    buf_put_text(out, "{");
+    put_str(out, "rope_type", type);
+    put_f32(out, "factor", (float)factor);
 }
 
 static void put_llama3(const struct to_folder *f, const float *divisors, struct buf *out) {
@@ -87,11 +108,11 @@ static void put_llama3(const struct to_folder *f, const float *divisors, struct 
     for (uint32_t i = 0; i < r->rot_dims / 2; i++)
         if (divisors[i] > 1.0001f && (double)divisors[i] < factor * 0.9999)
             context = round(context_of(r, i, (double)divisors[i], factor));
-    put_key(out, "rope_scaling");
-    buf_printf(out,
-               "{\"rope_type\": \"llama3\", \"factor\": %.9g, \"low_freq_factor\": %.1f, "
-               "\"high_freq_factor\": %.1f, \"original_max_position_embeddings\": %.0f}",
-               factor, LLAMA3_LOW, LLAMA3_HIGH, context);
+    put_scaling_of(out, "llama3", factor);
+    put_f64(out, "low_freq_factor", LLAMA3_LOW);
+    put_f64(out, "high_freq_factor", LLAMA3_HIGH);
+    put_key(out, "original_max_position_embeddings");
+    buf_printf(out, "%.0f}", context);
 }
 
 static void put_longrope(const struct to_folder *f, const float *shorter, const float *longer,
@@ -107,26 +128,26 @@ static void put_longrope(const struct to_folder *f, const float *shorter, const 
 }
 
 static void put_yarn(const struct rope_params *r, struct buf *out) {
-    put_key(out, "rope_scaling");
-    buf_printf(out,
-               "{\"rope_type\": \"yarn\", \"factor\": %.9g, "
-               "\"original_max_position_embeddings\": %u",
-               r->factor, r->original_ctx);
-    if (r->beta_fast != 32) buf_printf(out, ", \"beta_fast\": %.9g", r->beta_fast);
-    if (r->beta_slow != 1) buf_printf(out, ", \"beta_slow\": %.9g", r->beta_slow);
-    if (r->attn_factor > 0) buf_printf(out, ", \"attention_factor\": %.9g", r->attn_factor);
+    put_scaling_of(out, "yarn", r->factor);
+    put_u32(out, "original_max_position_embeddings", r->original_ctx);
+    if (r->beta_fast != 32) put_f32(out, "beta_fast", (float)r->beta_fast);
+    if (r->beta_slow != 1) put_f32(out, "beta_slow", (float)r->beta_slow);
+    if (r->attn_factor > 0) put_f32(out, "attention_factor", (float)r->attn_factor);
     buf_put_text(out, "}");
 }
 
 static enum status put_scaling(const struct to_folder *f, struct buf *out) {
     const struct rope_params *r = &f->model->hp.rope;
     float a[ROT_DIMS_MAX], b[ROT_DIMS_MAX];
-    if (read_divisors(f, "rope_freqs.weight", a)) {
+    bool has_freqs, has_short, has_long;
+    TRY(read_divisors(f, "rope_freqs.weight", a, &has_freqs));
+    if (has_freqs) {
         put_llama3(f, a, out);
         return ST_OK;
     }
-    bool has_short = read_divisors(f, "rope_factors_short.weight", a);
-    if (has_short && read_divisors(f, "rope_factors_long.weight", b)) {
+    TRY(read_divisors(f, "rope_factors_short.weight", a, &has_short));
+    TRY(read_divisors(f, "rope_factors_long.weight", b, &has_long));
+    if (has_short && has_long) {
         put_longrope(f, a, b, out);
         return ST_OK;
     }
@@ -134,8 +155,8 @@ static enum status put_scaling(const struct to_folder *f, struct buf *out) {
     case SCALING_NONE:
         return ST_OK;
     case SCALING_LINEAR:
-        put_key(out, "rope_scaling");
-        buf_printf(out, "{\"rope_type\": \"linear\", \"factor\": %.9g}", r->factor);
+        put_scaling_of(out, "linear", r->factor);
+        buf_put_text(out, "}");
         return ST_OK;
     case SCALING_YARN:
         put_yarn(r, out);

@@ -110,7 +110,10 @@ static enum status add_layer(struct to_folder *f, uint32_t layer) {
     for (int i = 0; i < VEC_COUNT; i++) {
         enum vec vec = (enum vec)i;
         if (!l->vec[vec]) continue;
-        CHECK(vec_name(&style, vec, layer, name));
+        if (!vec_name(&style, vec, layer, name))
+            return err_set(f->err, ST_BAD,
+                           "%s: tensor %.*s has no name in a folder of architecture %s",
+                           model_file_path(f->gguf), STR_ARG(l->vec[vec]->name), f->arch->hf);
         TRY(add_vector(f, name, l->vec[vec], vec == VEC_Q_BIAS || vec == VEC_K_BIAS,
                        is_norm(vec) ? norm_shift(f) : 0));
     }

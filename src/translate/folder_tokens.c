@@ -249,10 +249,17 @@ static enum status put_bytes(const struct to_folder *f, struct buf *out) {
     return ST_OK;
 }
 
-static void put_spm_normalizer(bool has_prefix, struct buf *out) {
+/* at_start: the prefix is only before the whole text. */
+static void put_spm_normalizer(bool has_prefix, bool at_start, struct buf *out) {
     static const char replace[] = "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},"
                                   "\"content\":\"" BLANK_MARK "\"}";
     static const char prepend[] = "{\"type\":\"Prepend\",\"prepend\":\"" BLANK_MARK "\"}";
+    if (has_prefix && at_start) {
+        buf_put_text(out, "\"normalizer\":null,\n\"pre_tokenizer\":{\"type\":\"Metaspace\","
+                          "\"replacement\":\"" BLANK_MARK "\",\"prepend_scheme\":\"first\","
+                          "\"split\":false},\n");
+        return;
+    }
     if (has_prefix)
         buf_printf(out, "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[%s,%s]},\n",
                    prepend, replace);
@@ -271,11 +278,12 @@ static void put_spm_decoder(bool has_prefix, struct buf *out) {
 }
 
 static enum status put_spm(const struct to_folder *f, struct buf *out) {
-    bool has_prefix = true, found = false;
+    bool has_prefix = true, at_start = false, found = false;
     uint64_t unk = 0;
     TRY(read_flag(f, KEY("add_space_prefix"), &has_prefix));
+    TRY(read_flag(f, "jitney.tokenizer.space_prefix_first", &at_start));
     TRY(meta_u64(f->gguf, KEY("unknown_token_id"), &found, &unk, f->err));
-    put_spm_normalizer(has_prefix, out);
+    put_spm_normalizer(has_prefix, at_start, out);
     TRY(put_post(f, out));
     put_spm_decoder(has_prefix, out);
     buf_put_text(out, "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":");

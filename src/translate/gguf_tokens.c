@@ -267,8 +267,8 @@ static bool is_prepend(const struct json *step) {
 }
 
 /* Blanks become marks, and there may be one before the text: by the normaliser, or by a Metaspace
- * pre-tokenizer. */
-static enum status read_prefix(const struct token_keys *k, bool *adds) {
+ * pre-tokenizer, which may add it only at the start of the whole text. */
+static enum status read_prefix(const struct token_keys *k, bool *adds, bool *at_start) {
     const struct json *normalizer = json_get(k->doc, "normalizer");
     const struct json *pretok = json_get(k->doc, "pre_tokenizer");
     const struct json *first = step_at(normalizer, "normalizers", 0);
@@ -282,11 +282,8 @@ static enum status read_prefix(const struct token_keys *k, bool *adds) {
     }
     struct str scheme = json_str(json_get(pretok, "prepend_scheme"));
     *adds = !str_is(scheme, "never");
-    if (!has_type(pretok, "Metaspace")) return refuse(k, "pre_tokenizer: other than Metaspace");
-    if (str_is(scheme, "first"))
-        return refuse(k, "pre_tokenizer: prepend_scheme \"first\"; a GGUF adds a blank before the "
-                         "text behind each special token");
-    return ST_OK;
+    *at_start = str_is(scheme, "first");
+    return has_type(pretok, "Metaspace") ? ST_OK : refuse(k, "pre_tokenizer: other than Metaspace");
 }
 
 static struct str joined(const struct json *merge, struct buf *text) {
@@ -343,10 +340,10 @@ static void type_bytes(const struct token_keys *k) {
 }
 
 static enum status put_spm(const struct token_keys *k) {
-    bool adds_prefix = false;
+    bool adds_prefix = false, at_start = false;
     struct gguf_writer *w = k->g->writer;
     token_id unk = tokenizer_find(k->g->tokenizer, json_str(json_get(k->model, "unk_token")));
-    TRY(read_prefix(k, &adds_prefix));
+    TRY(read_prefix(k, &adds_prefix, &at_start));
     type_bytes(k);
     if (unk >= 0 && (uint32_t)unk < k->count) k->types[unk] = TYPE_UNKNOWN;
     gguf_writer_put_str(w, KEY("model"), STR("llama"));
@@ -355,6 +352,8 @@ static enum status put_spm(const struct token_keys *k) {
     TRY(put_scores(k));
     put_types(k);
     gguf_writer_put_bool(w, KEY("add_space_prefix"), adds_prefix);
+    /* A key of our own: for other readers the blank is behind each special token. */
+    if (at_start) gguf_writer_put_bool(w, "jitney.tokenizer.space_prefix_first", true);
     return ST_OK;
 }
 

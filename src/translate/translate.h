@@ -39,9 +39,9 @@ struct tensor_info;
 /* `folder` is of kind MODEL_HF, the view of kind MODEL_GGUF. */
 enum status translate_to_gguf(struct model_file *folder, struct model_file **out, struct err *err);
 
-/* `gguf` is of kind MODEL_GGUF, the view of kind MODEL_HF. Its tensors are in no particular order;
- * config.json says torch_dtype after the type of most matrices, "float32" if they are quantised:
- * a writer of another type replaces it. */
+/* `gguf` is of kind MODEL_GGUF and no view, the view of kind MODEL_HF. Its tensors are in no
+ * particular order; config.json says torch_dtype after the type of most matrices, "float32" if they
+ * are quantised: a writer of another type replaces it. Encoders are refused. */
 enum status translate_to_folder(struct model_file *gguf, struct model_file **out, struct err *err);
 
 /* Which row of `made_of` row `row` of a tensor of a view is. The tensor is no stack. */

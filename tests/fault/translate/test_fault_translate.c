@@ -62,7 +62,7 @@ static void test_a_gguf_as_a_folder_survives_any_failed_allocation(void **state)
         make_folder(folder, sizeof(folder));
         snprintf(from, sizeof(from), TEST_SOURCE_DIR "/golden/tokenizer/%s.gguf", vocabularies[i]);
         assert_true(path_join(path, sizeof(path), folder, "m.gguf"));
-        write_with_vocabulary(from, path);
+        write_with_vocabulary(from, path, NULL);
         walk(path);
         remove_folder(folder);
     }

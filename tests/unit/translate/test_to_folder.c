@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "reference/forward.h"
+#include "text/tokenizer.h"
 #include "translate/translate.h"
 #include "unit/translate/golden_folder.h"
 #include "unit/translate/vocabulary_model.h"
@@ -89,7 +90,7 @@ static enum status go_round(const char *path, struct err *err) {
     struct model_file *base, *view = NULL, *again = NULL;
     make_folder(folder, sizeof(folder));
     assert_true(path_join(gguf, sizeof(gguf), folder, "m.gguf"));
-    write_with_vocabulary(path, gguf);
+    write_with_vocabulary(path, gguf, NULL);
     open_file(gguf, &base);
     enum status st = translate_to_folder(base, &view, err);
     if (st == ST_OK) st = translate_to_gguf(view, &again, err);
@@ -130,6 +131,81 @@ static void test_published_vocabularies_go_round(void **state) {
     if (!any) skip();
 }
 
+/* How many tokens a text has. */
+static size_t count_tokens(struct model_file *f, const char *text) {
+    struct tokenizer *t = NULL;
+    struct tokens ids = {0};
+    struct err err = {0};
+    const struct encode_options usual = {0};
+    if (tokenizer_create(f, &t, &err) != ST_OK) fail_msg("%s", err.text);
+    assert_int_equal(tokenizer_encode(t, str_of(text), usual, &ids), ST_OK);
+    size_t count = ids.count;
+    tokens_deinit(&ids);
+    tokenizer_destroy(t);
+    return count;
+}
+
+/* "<s>a": the blank before the text is behind the special token, or nowhere. */
+static void test_a_blank_only_at_the_start_goes_round(void **state) {
+    static const char from[] = TEST_SOURCE_DIR "/golden/tokenizer/spm-gguf-sentencepiece.gguf";
+    char folder[256], path[4096];
+    struct model_file *base, *view, *again;
+    struct err err = {0};
+    (void)state;
+    make_folder(folder, sizeof(folder));
+    assert_true(path_join(path, sizeof(path), folder, "m.gguf"));
+    for (int first = 0; first < 2; first++) {
+        write_with_vocabulary(from, path, first ? "jitney.tokenizer.space_prefix_first" : NULL);
+        open_file(path, &base);
+        if (translate_to_folder(base, &view, &err) != ST_OK) fail_msg("%s", err.text);
+        if (translate_to_gguf(view, &again, &err) != ST_OK) fail_msg("%s", err.text);
+        size_t more = first ? 0 : 1; /* the blank is a token of its own before q */
+        assert_int_equal(count_tokens(base, "<s>q"), 2 + more);
+        assert_int_equal(count_tokens(view, "<s>q"), 2 + more);
+        assert_int_equal(count_tokens(again, "<s>q"), 2 + more);
+        model_file_close(again);
+        model_file_close(view);
+        model_file_close(base);
+        assert_int_equal(unlink(path), 0);
+    }
+    remove_folder(folder);
+}
+
+/* ---- What is refused ---- */
+
+static void expect_refusal(const char *path, enum status want, const char *part) {
+    struct model_file *base, *view;
+    struct err err = {0};
+    open_file(path, &base);
+    assert_int_equal(translate_to_folder(base, &view, &err), want);
+    if (!strstr(err.text, part) || !strstr(err.text, path)) fail_msg("%s", err.text);
+    model_file_close(base);
+}
+
+static void test_what_cannot_become_a_folder_is_refused(void **state) {
+    static const char models[] = TEST_SOURCE_DIR "/golden/models";
+    static const char tokenizers[] = TEST_SOURCE_DIR "/golden/tokenizer";
+    char path[4096];
+    (void)state;
+    snprintf(path, sizeof(path), "%s/bert/model.gguf", models);
+    expect_refusal(path, ST_BAD, "architecture bert cannot become a folder yet");
+    snprintf(path, sizeof(path), "%s/gemma3/model.gguf", models);
+    expect_refusal(path, ST_BAD, "this file has no vocabulary");
+    snprintf(path, sizeof(path), "%s/gguf-bytes-smollm.gguf", tokenizers);
+    expect_refusal(path, ST_BAD, "has no tensors");
+}
+
+static void test_a_unigram_vocabulary_is_refused(void **state) {
+    char folder[256], path[4096];
+    (void)state;
+    make_folder(folder, sizeof(folder));
+    assert_true(path_join(path, sizeof(path), folder, "m.gguf"));
+    write_with_vocabulary(TEST_SOURCE_DIR "/golden/tokenizer/unigram-gguf-nmt-nfkc.gguf", path,
+                          NULL);
+    expect_refusal(path, ST_BAD, "a tokenizer of kind unigram cannot become a folder's yet");
+    remove_folder(folder);
+}
+
 int main(void) {
     static char *const models[] = {"llama",          "llama-f16",    "llama-bf16",   "llama-bias",
                                    "llama-tied",     "llama-v5",     "llama-linear", "llama-llama3",
@@ -138,12 +214,15 @@ int main(void) {
                                    "qwen3moe-mixed", "gemma2",       "gemma3",       "phi3",
                                    "phi3-longrope",  "phi3-partial", "phi3-window"};
     enum { COUNT = sizeof(models) / sizeof(models[0]) };
-    struct CMUnitTest tests[COUNT + 2] = {
+    struct CMUnitTest tests[COUNT + 5] = {
+        cmocka_unit_test(test_a_blank_only_at_the_start_goes_round),
+        cmocka_unit_test(test_what_cannot_become_a_folder_is_refused),
+        cmocka_unit_test(test_a_unigram_vocabulary_is_refused),
         cmocka_unit_test(test_vocabularies_go_round),
         cmocka_unit_test(test_published_vocabularies_go_round),
     };
     for (int i = 0; i < COUNT; i++)
-        tests[2 + i] = (struct CMUnitTest){
+        tests[5 + i] = (struct CMUnitTest){
             .name = models[i], .test_func = test_model, .initial_state = models[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

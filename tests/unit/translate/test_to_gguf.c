@@ -121,6 +121,80 @@ static void test_model(void **state) {
     close_pair(&p);
 }
 
+/* ---- Tokenizers ---- */
+
+/* The small tokenizer with one phrase replaced. */
+static void write_changed_tokenizer(const char *folder, const char *from, const char *to) {
+    struct buf text, changed;
+    buf_init(&text, 1 << 16);
+    buf_init(&changed, 1 << 16);
+    put_small_tokenizer(&text);
+    const char *at = strstr(buf_text(&text), from);
+    assert_non_null(at);
+    buf_put_str(&changed, str_take(buf_str(&text), (size_t)(at - text.ptr)));
+    buf_put_text(&changed, to);
+    buf_put_text(&changed, at + strlen(from));
+    char path[4096];
+    assert_true(path_join(path, sizeof(path), folder, "tokenizer.json"));
+    assert_int_equal(unlink(path), 0);
+    write_buf(folder, "tokenizer.json", &changed);
+    buf_deinit(&text);
+    buf_deinit(&changed);
+}
+
+static enum status translate_changed(const char *from, const char *to, struct err *err) {
+    char folder[256];
+    struct model_file *base, *view;
+    make_golden_folder("llama-tied", folder);
+    write_changed_tokenizer(folder, from, to);
+    if (model_file_open(folder, &base, err) != ST_OK) fail_msg("%s", err->text);
+    enum status st = translate_to_gguf(base, &view, err);
+    if (st == ST_OK) model_file_close(view);
+    model_file_close(base);
+    remove_folder(folder);
+    return st;
+}
+
+/* <s> and </s> around a text; and <s> twice. */
+static const char around_a_text[] =
+    "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":["
+    "{\"SpecialToken\":{\"id\":\"b\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},"
+    "{\"SpecialToken\":{\"id\":\"e\",\"type_id\":0}}],"
+    "\"special_tokens\":{\"b\":{\"ids\":[1]},\"e\":{\"ids\":[2]}}}";
+static const char twice_before[] =
+    "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":["
+    "{\"SpecialToken\":{\"id\":\"b\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],"
+    "\"special_tokens\":{\"b\":{\"ids\":[1,1]}}}";
+
+static void test_tokenizers_that_a_gguf_cannot_say_are_refused(void **state) {
+    static const struct {
+        const char *from, *to, *part; /* part == NULL: it is accepted */
+    } cases[] = {
+        {"\"special\":true", "\"special\":true", NULL},
+        {"\"special\":true", "\"lstrip\":true,\"special\":true",
+         "this text would have other tokens: \"a<unk> b <unk>"},
+        {"\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}", NULL},
+        {"\"normalizer\":null", "\"normalizer\":{\"type\":\"Lowercase\"}",
+         "normalizer: other than NFC"},
+        {"\"add_prefix_space\":false", "\"add_prefix_space\":true", "pre_tokenizer: its patterns"},
+        {"{\"type\":\"ByteLevel\",\"add_prefix_space\":false}",
+         "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[a-z]\"},\"behavior\":\"Isolated\"}",
+         "pre_tokenizer: its patterns"},
+        {"\"type\":\"BPE\"", "\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\"",
+         "end_of_word_suffix"},
+        {"\"post_processor\":null", around_a_text, NULL},
+        {"\"post_processor\":null", twice_before, "more than one token before or behind a text"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct err err = {0};
+        enum status st = translate_changed(cases[i].from, cases[i].to, &err);
+        const char *part = cases[i].part;
+        if (part ? st != ST_BAD || !strstr(err.text, part) : st != ST_OK)
+            fail_msg("%s: status %d, \"%s\"", cases[i].to, st, err.text);
+    }
+}
+
 enum { MODELS_MAX = 128 };
 
 int main(void) {
@@ -128,6 +202,8 @@ int main(void) {
     struct dirent **entries;
     int found = scandir(golden_models, &entries, NULL, alphasort);
     size_t count = 0;
+    tests[count++] =
+        (struct CMUnitTest)cmocka_unit_test(test_tokenizers_that_a_gguf_cannot_say_are_refused);
     for (int i = 0; i < found && count < MODELS_MAX; i++) {
         char path[4096];
         snprintf(path, sizeof(path), "%s/%s/config.json", golden_models, entries[i]->d_name);
@@ -136,7 +212,7 @@ int main(void) {
                                              .test_func = test_model,
                                              .initial_state = entries[i]->d_name};
     }
-    if (count == 0) {
+    if (count == 1) {
         fprintf(stderr, "no models under %s\n", golden_models);
         return 1;
     }

@@ -26,8 +26,10 @@ static inline void put_numbers(struct gguf_writer *w) {
     gguf_writer_put_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
 }
 
-/* llama with one layer and the vocabulary of the GGUF `vocabulary`, as the file `path`. */
-static inline void write_with_vocabulary(const char *vocabulary, const char *path) {
+/* llama with one layer and the vocabulary of the GGUF `vocabulary`, as the file `path`. true_key:
+ * one more key, or NULL. */
+static inline void write_with_vocabulary(const char *vocabulary, const char *path,
+                                         const char *true_key) {
     static const char *const names[] = {
         "token_embd.weight",     "blk.0.attn_q.weight",      "blk.0.attn_k.weight",
         "blk.0.attn_v.weight",   "blk.0.attn_output.weight", "blk.0.ffn_gate.weight",
@@ -48,6 +50,7 @@ static inline void write_with_vocabulary(const char *vocabulary, const char *pat
     meta_str(from, "general.name", &found, &name, NULL);
     if (found) gguf_writer_put_str(w, "general.name", name);
     gguf_writer_copy_keys(w, from, is_no_token_key);
+    if (true_key) gguf_writer_put_bool(w, true_key, true);
     for (int i = 0; i < COUNT; i++) {
         rows[i] = i == 0 ? vocab : i < MATRICES ? DIM : 1;
         struct tensor_info t = {.dim_count = i < MATRICES ? 2 : 1, .dims = {rows[i], DIM, 1, 1}};
