@@ -139,10 +139,10 @@ void packed_deinit(struct packed_matrix *m) {
 }
 
 static uint8_t *part_data(const struct packed_matrix *m, const char *suffix) {
-    for (uint32_t i = 0; i < m->part_count; i++)
-        if (strcmp(m->parts[i].suffix, suffix) == 0) return m->data + m->parts[i].at;
-    CHECK(!"a part of this name");
-    return NULL;
+    uint32_t i = 0;
+    while (i < m->part_count && strcmp(m->parts[i].suffix, suffix) != 0) i++;
+    CHECK(i < m->part_count);
+    return m->data + m->parts[i].at;
 }
 
 /* All bits of a word are zero before; a code is put once. */
