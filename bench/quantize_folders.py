@@ -298,7 +298,7 @@ def main():
     parser.add_argument("calibration")
     parser.add_argument("test")
     parser.add_argument("--chunks", type=int, default=32, help="windows for calibration")
-    parser.add_argument("--test-chunks", type=int, default=16)
+    parser.add_argument("--test-chunks", type=int, default=32)
     parser.add_argument("--work", type=Path, help="keep the folders here")
     parser.add_argument("--only", choices=["gptq", "awq", "int8"], nargs="*",
                         default=["gptq", "awq", "int8"])
