@@ -22,7 +22,8 @@ static const struct flag flags[] = {
      .kind = FLAG_TEXT,
      .value = "TYPE",
      .help = "Number format of the matrices: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, "
-             "IQ4_NL, IQ4_XS, F16, BF16 or F32."},
+             "IQ4_NL, IQ4_XS, F16, BF16 or F32 for a GGUF file; gptq, awq, nf4 or int8 for a "
+             "folder."},
     {.name = "allow-requantize",
      .kind = FLAG_BOOL,
      .help = "Also convert tensors that are quantised already. The new loss comes on top of the "
@@ -30,9 +31,10 @@ static const struct flag flags[] = {
     {.name = "calibrate",
      .kind = FLAG_TEXT,
      .value = "TEXT",
-     .help = "Run the model over this text first, and weigh the error of each column of a matrix "
-             "by the mean square of what the matrix reads there. Needs the CPU and memory for the "
-             "model; without --chunks the first 64 windows of the text are used."},
+     .help = "Run the model over this text first. For a GGUF the error of each column of a matrix "
+             "is weighed by the mean square of what the matrix reads there; gptq, awq and int8 "
+             "round layer by layer, by what the layers read. Needs the CPU and, for a GGUF, memory "
+             "for the model; without --chunks the first 64 windows of the text are used."},
     {.name = "report",
      .kind = FLAG_BOOL,
      .help = "Compare the new model with the old one on the text of --file, as \"jitney compare\" "
@@ -47,7 +49,7 @@ static const struct flag flags[] = {
     {0},
 };
 
-static const struct quantize_output *const outputs[] = {&quantize_gguf};
+static const struct quantize_output *const outputs[] = {&quantize_gguf, &quantize_folder};
 enum { OUTPUT_COUNT = sizeof(outputs) / sizeof(outputs[0]), SUMMARY_BYTES_MAX = 1 << 24 };
 
 /* One run, from the arguments to the summary. */
@@ -99,13 +101,13 @@ static enum exit_code read_args(struct quantize *q, struct err *err) {
     if (q->run.target.is_set) {
         q->run.type = "mixed";
         q->output = &quantize_gguf;
-        return EXIT_FINE;
     }
     for (int i = 0; i < OUTPUT_COUNT && !q->output; i++) {
         q->run.type = outputs[i]->find_type(str_of(type));
         if (q->run.type) q->output = outputs[i];
     }
-    return q->output ? EXIT_FINE : say_unknown(type, err);
+    if (!q->output) return say_unknown(type, err);
+    return q->output->check ? q->output->check(&q->run, err) : EXIT_FINE;
 }
 
 static bool is_same_file(const char *a, const char *b) {
@@ -261,14 +263,16 @@ const struct command cmd_quantize = {
     .summary = "Write a model with fewer bits",
     .operands = "OUT --type TYPE|--budget SIZE",
     .about =
-        "Writes the model, a GGUF or a Hugging Face folder, as the GGUF file OUT, whose matrices "
-        "have another number format. Norms and other vectors stay as they are. The output matrix "
-        "takes Q6_K or Q8_0, and a matrix whose rows do not divide into the blocks of the type "
-        "takes a related type, as in llama.cpp; a line on standard error names such types. With "
-        "--budget or --bits each matrix takes a type of its own. OUT must not exist; it appears "
-        "when it is whole, so a run that is stopped leaves nothing. Memory does not grow with the "
-        "model, unless a report, calibration or a budget is wanted.",
-    .groups = {flags, flags_plan, flags_compare, flags_chunk, flags_engine},
+        "Writes the model, a GGUF or a Hugging Face folder, with another number format for its "
+        "matrices: as the GGUF file OUT, or, with the types gptq, awq, nf4 and int8, as the "
+        "safetensors folder OUT, which transformers reads. Norms and other vectors stay "
+        "as they are. In a GGUF the output matrix takes Q6_K or Q8_0, and a matrix whose rows do "
+        "not divide into the blocks of the type takes a related type, as in llama.cpp; a line on "
+        "standard error names such types. With --budget or --bits each matrix takes a type of its "
+        "own. In a folder only matrices of layers are quantised. OUT must not exist; it appears "
+        "when it is whole, so a run that is stopped leaves nothing but OUT.part. Memory does not "
+        "grow with the model, unless a report, calibration or a budget is wanted.",
+    .groups = {flags, flags_plan, flags_folder, flags_compare, flags_chunk, flags_engine},
     .takes_model = true,
     .operands_max = 1,
     .run = run,

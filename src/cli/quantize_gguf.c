@@ -80,6 +80,13 @@ static enum status create_convert(struct gguf_run *g, struct err *err) {
     return convert_create(g->view ? g->view : q->f, &options, &g->convert, err);
 }
 
+static enum exit_code check(const struct quantize_run *q, struct err *err) {
+    for (const struct flag *f = flags_folder; f->name; f++)
+        if (args_given(q->args, f->name))
+            return usage_set(err, "quantize: --%s is for folders, not for a GGUF", f->name);
+    return EXIT_FINE;
+}
+
 static enum status open_output(struct quantize_run *q, void **self, struct err *err) {
     struct gguf_run *g = mem_zalloc(sizeof(*g));
     *self = g;
@@ -191,6 +198,7 @@ const struct quantize_output quantize_gguf = {
     .name = "gguf",
     .find_type = find_type,
     .known_types = quant_known_types,
+    .check = check,
     .open = open_output,
     .calibrate = calibrate,
     .write = write_output,

@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "base/str.h"
+#include "cli/cli.h"
 #include "cli/model_args.h"
 #include "cli/progress_bar.h"
 #include "cli/quantize_plan.h"
@@ -49,6 +50,10 @@ struct quantize_output {
     const char *(*find_type)(struct str type);
     const char *(*known_types)(void); /* "Q4_0, Q4_1" */
 
+    /* Do the other flags fit the type? NULL: they always do. EXIT_USAGE: `err` says which does
+     * not. */
+    enum exit_code (*check)(const struct quantize_run *q, struct err *err);
+
     /* q->f is open. *self is closed also after a failure; it may be NULL then. */
     enum status (*open)(struct quantize_run *q, void **self, struct err *err);
     enum status (*calibrate)(void *self, struct err *err); /* --calibrate is given */
@@ -62,7 +67,8 @@ struct quantize_output {
     void (*count)(const void *self, struct quantize_counts *out); /* file_bytes: once written */
 };
 
-extern const struct quantize_output quantize_gguf;
+extern const struct quantize_output quantize_gguf, quantize_folder;
+extern const struct flag flags_folder[]; /* of quantize_folder alone */
 
 /* A callback for the bar of `ctx`, which shows elements as bytes of float32. */
 void quantize_on_progress(void *ctx, uint64_t done, uint64_t total);

@@ -22,6 +22,7 @@ struct int_format {
     uint32_t group_cols; /* a multiple of 32, or 0: one group for each row */
     bool is_symmetric;   /* all zero points are 2^(bits - 1) */
     bool has_order;      /* columns of a group need not be neighbours: group_of is used */
+    bool has_no_zero;    /* zero points are 1 or more: GPTQ's first version stores them less 1 */
 };
 
 struct int_matrix {

@@ -32,6 +32,10 @@ struct grid grid_of(const struct int_format *format, float least, float most) {
     g.scale = scale_of(most - least, g.most);
     g.zero = rintf(-least / g.scale);
     g.zero = g.zero > g.most ? g.most : g.zero;
+    if (format->has_no_zero && g.zero < 1.0f) {
+        g.scale = scale_of(most, g.most - 1.0f);
+        g.zero = 1.0f;
+    }
     return g;
 }
 

@@ -9,6 +9,7 @@
 #include "format/model_file.h"
 #include "format/tensor_read.h"
 #include "tensor/row_source.h"
+#include "translate/translate.h"
 
 enum { STEP_ELEMS = 512 }; /* a multiple of every block */
 
@@ -61,6 +62,13 @@ static void read_rows(const struct row_source *self, const struct row_piece *pie
         read_elems(r, from, first, elems, out);
         out += (size_t)piece->block_count * info->block_bytes;
     }
+}
+
+uint64_t translate_base_row(const struct tensor_info *t, uint64_t row) {
+    if (!t->source || t->source->read != read_rows) return row;
+    const struct rows *r = (const struct rows *)t->source;
+    CHECK(r->count == 1);
+    return rope_row(&r->rope, row);
 }
 
 static uint32_t part_count(const struct tensor_info *t) {

@@ -29,9 +29,12 @@
 #ifndef TRANSLATE_TRANSLATE_H
 #define TRANSLATE_TRANSLATE_H
 
+#include <stdint.h>
+
 #include "base/status.h"
 
 struct model_file;
+struct tensor_info;
 
 /* `folder` is of kind MODEL_HF, the view of kind MODEL_GGUF. */
 enum status translate_to_gguf(struct model_file *folder, struct model_file **out, struct err *err);
@@ -40,5 +43,8 @@ enum status translate_to_gguf(struct model_file *folder, struct model_file **out
  * particular order; config.json says torch_dtype after the type of most matrices, "float32" if they
  * are quantised: a writer of another type replaces it. Encoders are refused. */
 enum status translate_to_folder(struct model_file *gguf, struct model_file **out, struct err *err);
+
+/* Which row of `made_of` row `row` of a tensor of a view is. The tensor is no stack. */
+uint64_t translate_base_row(const struct tensor_info *t, uint64_t row);
 
 #endif
