@@ -32,7 +32,7 @@ static const char empty_settings[] = "PRAGMA page_size = 4096;"
  * exclusive. secure_delete=FAST overwrites what is deleted where that costs no further pages. */
 static const char settings[] = "PRAGMA synchronous = EXTRA;"
                                "PRAGMA mmap_size = 0;"
-                               "PRAGMA cache_size = -8192;"
+                               "PRAGMA cache_size = -1024;"
                                "PRAGMA temp_store = MEMORY;"
                                "PRAGMA cell_size_check = ON;"
                                "PRAGMA secure_delete = FAST;"
