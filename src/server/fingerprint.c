@@ -10,6 +10,8 @@
 #include "tensor/row_source.h"
 
 enum { SAMPLES_MAX = 1024, SAMPLE_BYTES = 4096, VALUE_BYTES_MAX = 64 << 10 };
+/* The system maps aligned pieces of this size when one of their pages is read. */
+enum { FAULT_BYTES = 64 << 10 };
 
 static uint64_t add(uint64_t hash, const void *bytes, size_t len) {
     return XXH3_64bits_withSeed(bytes, len, hash);
@@ -40,6 +42,16 @@ static uint64_t add_shapes(uint64_t hash, const struct model_file *f) {
     return hash;
 }
 
+/* The hash of a sample, whose pages do not stay in the process's memory. */
+static uint64_t add_sample(uint64_t hash, const struct model_file *f, const char *bytes,
+                           size_t len) {
+    const size_t before = (uintptr_t)bytes % FAULT_BYTES;
+    hash = add(hash, bytes, len);
+    model_file_release(f, bytes - before,
+                       (before + len + FAULT_BYTES - 1) / FAULT_BYTES * FAULT_BYTES);
+    return hash;
+}
+
 /* The middle of each tensor, or of tensors at even distances; of a quantised folder's matrix, of
  * its codes. */
 static uint64_t add_samples(uint64_t hash, const struct model_file *f) {
@@ -49,7 +61,7 @@ static uint64_t add_samples(uint64_t hash, const struct model_file *f) {
         const struct row_part whole =
             t->source ? t->source->parts[0] : (struct row_part){t->data, t->bytes};
         const size_t len = whole.bytes < SAMPLE_BYTES ? whole.bytes : SAMPLE_BYTES;
-        hash = add(hash, (const char *)whole.ptr + (whole.bytes - len) / 2, len);
+        hash = add_sample(hash, f, (const char *)whole.ptr + (whole.bytes - len) / 2, len);
     }
     return hash;
 }

@@ -5,6 +5,7 @@ Method: the same seeded request each time against `jitney serve` with a simulate
         at a pace where the middle of an answer matters."""
 
 import asyncio
+import contextlib
 import json
 import shutil
 import signal
@@ -13,6 +14,7 @@ import ssl
 import subprocess
 import threading
 import time
+import urllib.request
 
 import pytest
 
@@ -472,7 +474,17 @@ def secure_fixture(model, tmp_path_factory):
                 "--tls-key", folder / "key.pem") as server:
         server.folder = folder
         assert server.url.startswith("https://")
+        assert wait_until(lambda: is_ready(server))
         yield server
+
+
+def is_ready(server):
+    """Whatever its certificate is."""
+    how = ssl.create_default_context()
+    how.check_hostname, how.verify_mode = False, ssl.CERT_NONE
+    with contextlib.suppress(OSError):
+        return urllib.request.urlopen(server.url + "/readyz", context=how, timeout=10).status == 200
+    return False
 
 
 def http_client(**how):
