@@ -14,6 +14,7 @@
 #include "cli/model_args.h"
 #include "cli/progress_bar.h"
 #include "cli/quantize_run.h"
+#include "cli/quantize_source.h"
 #include "config/env.h"
 #include "format/model_file.h"
 
@@ -122,6 +123,7 @@ static enum status open_both(struct quantize *q, struct err *err) {
         return err_set(err, ST_CREATE, "%s: is the model itself; give another name for the output",
                        r->out);
     TRY(model_file_open(r->in, &r->f, err));
+    TRY(quantize_source_check(r->f, err));
     return q->output->open(r, &q->self, err);
 }
 

@@ -258,6 +258,25 @@ def test_damaged_input(tmp_path, source):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bad", "cut"]
 
 
+@pytest.mark.parametrize("kind", ["nf4", "gptq"])
+@pytest.mark.parametrize("values, sentence", [
+    ({"hidden_size": 128}, "model.embed_tokens.weight has shape"),
+    ({"num_hidden_layers": 3}, "model.layers.2.self_attn.q_proj.weight is missing"),
+    ({"num_hidden_layers": 1}, "is of layer 1 (the first is 0), but num_hidden_layers"),
+    ({"num_hidden_layers": -1}, "num_hidden_layers: is -1"),
+    ({"vocab_size": 300}, "has 288 rows, expected 300"),
+    ({"model_type": "mamba"}, 'architecture "mamba" is not supported'),
+])
+def test_config_and_tensors_disagree(tmp_path, source, kind, values, sentence):
+    shutil.copytree(source, tmp_path / "bad")
+    config = {**config_of(source), **values}
+    (tmp_path / "bad" / "config.json").write_text(json.dumps(config))
+    message = refusal(BAD, "quantize", tmp_path / "bad", tmp_path / "q", "--type", kind,
+                      *FLAGS[kind])
+    assert str(tmp_path / "bad") in message and sentence in message, message
+    assert [p.name for p in tmp_path.iterdir()] == ["bad"]
+
+
 def test_a_full_disk_leaves_nothing(tmp_path, source):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
@@ -271,10 +290,10 @@ def test_a_full_disk_leaves_nothing(tmp_path, source):
 
 @pytest.fixture(name="big", scope="module")
 def big_fixture(tmp_path_factory):
-    """A matrix of 64 MiB; not a model that can run."""
+    """A matrix of 64 MiB, one that the model does not use."""
     def enlarge(tensors):
         some = np.random.default_rng(5).standard_normal((64, 4096)).astype(np.float32)
-        tensors["model.layers.0.mlp.up_proj.weight"] = np.tile(some, (64, 1))
+        tensors["model.layers.0.mlp.more_proj.weight"] = np.tile(some, (64, 1))
 
     return write_source(tmp_path_factory.mktemp("big") / "model", enlarge)
 
