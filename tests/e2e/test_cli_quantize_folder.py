@@ -204,6 +204,35 @@ def test_report_and_max_kl(tmp_path, source, text):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["q"]
 
 
+def test_what_a_report_needs_is_looked_for_before_the_work(tmp_path, source, text):
+    """The input has a number that the writer refuses: who gets that far has begun to work."""
+    def break_one(tensors):
+        tensors["model.layers.1.mlp.up_proj.weight"][2, 7] = np.nan
+
+    bad = write_source(tmp_path / "bad", break_one)
+    args = [bad, tmp_path / "q", "--type", "nf4", "--ctx", 32, "-f"]
+    assert "up_proj" in refusal(BAD, "quantize", *args, text, "--report")
+    message = refusal(MISSING, "quantize", *args, tmp_path / "none", "--report")
+    assert "none: cannot open: No such file" in message
+    assert "is a folder" in refusal(BAD, "quantize", *args, tmp_path, "--max-kl", 1)
+    message = refusal(CREATE, "quantize", *args, text, "--report", "--svg", tmp_path / "no" / "x")
+    assert "no/x: cannot create" in message
+    message = refusal(USAGE, "quantize", source, tmp_path / "q", "--type", "gptq", "--calibrate",
+                      "-", "--report", "-f", "-", stdin=text.read_bytes())
+    assert "both read standard input" in message
+    assert [p.name for p in tmp_path.iterdir()] == ["bad"]
+
+
+def test_layers_of_a_gguf_and_a_folder_are_not_exchanged(tmp_path, text):
+    args = ["--report", "-f", text, "--ctx", 32, "--greedy", 0, "--svg", tmp_path / "x.svg"]
+    for source, kind in ((LLAMA, "F16"), (LLAMA / "model.gguf", "nf4")):
+        message = refusal(BAD, "quantize", source, tmp_path / "q", "--type", kind, *args)
+        assert "--svg" in message and "in different orders" in message
+    assert list(tmp_path.iterdir()) == []
+    out("quantize", LLAMA, tmp_path / "q", "--type", "nf4", *args)
+    assert (tmp_path / "x.svg").exists()
+
+
 def test_bad_arguments(tmp_path, source):
     target = tmp_path / "q"
     message = refusal(USAGE, "quantize", source, target, "--type", "gptq")
