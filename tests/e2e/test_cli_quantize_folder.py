@@ -101,6 +101,17 @@ def test_the_small_files_are_copied_and_the_config_is_changed(tmp_path, source):
     assert {**before, "torch_dtype": "float16"} == after
 
 
+@pytest.mark.parametrize("kind", ["bert", "bert-cls"])
+def test_an_encoder_keeps_its_pooling(tmp_path, kind):
+    source, target = GOLDEN / kind, tmp_path / "q"
+    quantize(source, target, "int8")
+    pooling = "1_Pooling/config.json"
+    assert (target / pooling).read_bytes() == (source / pooling).read_bytes()
+    ours, theirs = (np.array(out("embed", model, stdin="ABC abc").split(), np.float64)
+                    for model in (target, source))
+    assert np.linalg.norm(ours - theirs) < 0.02 * np.linalg.norm(theirs)
+
+
 @pytest.mark.parametrize("kind, worst", [("gptq", 0.06), ("awq", 0.06), ("nf4", 0.06),
                                          ("int8", 0.06)])
 def test_jitney_computes_with_the_numbers_of_the_folder(tmp_path, source, text, kind, worst):
