@@ -40,7 +40,7 @@ static bool is_named(int fd, const char *path) {
 
 static bool empty_folder(int fd);
 
-/* Remove the inner folder of NAME.part. No other one: it may be anybody's. */
+/* Remove the inner folder of NAME.part. Another one was not made here. */
 static bool remove_inner(int fd, const char *name) {
     if (strcmp(name, FOLDER_OUT_INNER) != 0) return false;
     int inner = openat(fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
