@@ -439,6 +439,21 @@ def test_act_order(tmp_path, source, text):
     assert kl < 0.1
 
 
+@pytest.mark.parametrize("kind", CALIBRATED)
+@pytest.mark.parametrize("matrix, value", [("self_attn.v_proj", np.nan), ("mlp.up_proj", np.inf),
+                                           ("mlp.down_proj", 1e6)])
+def test_numbers_that_a_scale_cannot_hold(tmp_path, text, kind, matrix, value):
+    def break_one(tensors):
+        tensors[f"model.layers.1.{matrix}.weight"][2, 7] = value
+
+    bad = write_source(tmp_path / "bad", break_one)
+    code, _, stderr = run("quantize", bad, tmp_path / "q", "--type", kind, "--calibrate", text,
+                          *SHORT)
+    assert code == BAD, stderr
+    assert f"model.layers.1.{matrix}.weight: row 2, column 7 is ".encode() in stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["bad"]
+
+
 def test_calibration_has_the_same_bytes_with_any_number_of_threads(tmp_path, source, text):
     for kind, flags in CALIBRATED.items():
         for threads in (1, 3):
