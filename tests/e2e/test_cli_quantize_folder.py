@@ -215,6 +215,19 @@ def test_report_and_max_kl(tmp_path, source, text):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["q"]
 
 
+def test_a_model_without_predictions_is_not_kept(tmp_path, text):
+    def heat(tensors):
+        for name, tensor in tensors.items():
+            if "proj" in name:
+                tensors[name] = (np.sign(tensor) * 6e4).astype(np.float32)
+
+    bad = write_source(tmp_path / "bad", heat)
+    code, _, stderr = run("quantize", bad, tmp_path / "q", "--type", "nf4", "--max-kl", 1000, "-f",
+                          text, "--ctx", 32, "--chunks", 2, "--greedy", 0)
+    assert code == 1 and b"the mean KL is inf, more than --max-kl 1000" in stderr, stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["bad"]
+
+
 def test_what_a_report_needs_is_looked_for_before_the_work(tmp_path, source, text):
     """The input has a number that the writer refuses: who gets that far has begun to work."""
     def break_one(tensors):
