@@ -18,6 +18,7 @@ enum { PATH_BYTES = 4096, READ_BYTES = 1 << 16 };
 static enum status say_errno(struct err *err, enum status st, const char *path, const char *doing) {
     if (errno == ENOENT && st == ST_IO) st = ST_MISSING;
     if (errno == ENOSPC || errno == EDQUOT) st = ST_IO;
+    if (errno == ENOMEM) st = ST_NOMEM;
     return err_set(err, st, "%s: cannot %s: %s", path, doing, strerror(errno));
 }
 

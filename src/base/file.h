@@ -1,7 +1,8 @@
 /* base/file.h - whole files: mapping, reading, writing so that no half file is ever seen.
  *
  * Every failure names the path and what the system said. ST_MISSING if it does not exist,
- * ST_CREATE if an output cannot be created, ST_IO otherwise and whenever the disk is full.
+ * ST_CREATE if an output cannot be created, ST_NOMEM if the system has no memory for it (to map a
+ * file), ST_IO otherwise and whenever the disk is full.
  */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H

@@ -38,7 +38,19 @@ static bool is_named(int fd, const char *path) {
            open_info.st_ino == named_info.st_ino && open_info.st_dev == named_info.st_dev;
 }
 
-/* Remove the files in the folder. False: one is left. */
+static bool empty_folder(int fd);
+
+/* Remove the inner folder of NAME.part. Another one was not made here. */
+static bool remove_inner(int fd, const char *name) {
+    if (strcmp(name, FOLDER_OUT_INNER) != 0) return false;
+    int inner = openat(fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (inner < 0) return false;
+    bool ok = empty_folder(inner);
+    close(inner);
+    return ok && unlinkat(fd, name, AT_REMOVEDIR) == 0;
+}
+
+/* Remove the files in the folder, and in its inner one. False: one is left. */
 static bool empty_folder(int fd) {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     DIR *dir = copy < 0 ? NULL : fdopendir(copy);
@@ -47,7 +59,7 @@ static bool empty_folder(int fd) {
     if (dir) rewinddir(dir);
     for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir)) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        if (unlinkat(fd, e->d_name, 0) != 0) ok = false;
+        if (unlinkat(fd, e->d_name, 0) != 0 && !remove_inner(fd, e->d_name)) ok = false;
     }
     if (dir) closedir(dir);
     return ok;
@@ -102,6 +114,12 @@ enum status folder_out_path(const struct folder_out *out, const char *name,
     int need = snprintf(path, FILE_OUT_PATH_BYTES, "%s/%s", out->part, name);
     if (need > 0 && need < FILE_OUT_PATH_BYTES) return ST_OK;
     return err_set(err, ST_CREATE, "%s/%s: name too long", out->part, name);
+}
+
+enum status folder_out_make_inner(struct folder_out *out, struct err *err) {
+    CHECK(out->fd >= 0);
+    if (mkdirat(out->fd, FOLDER_OUT_INNER, MODE) == 0) return ST_OK;
+    return say_errno(out, ST_CREATE, "create " FOLDER_OUT_INNER " in", err);
 }
 
 /* A file system without this kind of rename would put the folder in place of an empty one. */

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "base/buf.h"
@@ -14,6 +15,7 @@
 #include "cli/model_args.h"
 #include "cli/progress_bar.h"
 #include "cli/quantize_run.h"
+#include "cli/quantize_source.h"
 #include "config/env.h"
 #include "format/model_file.h"
 
@@ -80,6 +82,11 @@ static enum exit_code say_unknown(const char *type, struct err *err) {
     return usage_set(err, "quantize: unknown type \"%s\"; known: %s", type, known);
 }
 
+static bool is_stdin(const struct args *args, const char *flag) {
+    const char *path = args_text(args, flag);
+    return path && strcmp(path, "-") == 0;
+}
+
 static enum exit_code read_args(struct quantize *q, struct err *err) {
     const struct args *args = q->run.args;
     const char *type = args_text(args, "type");
@@ -93,6 +100,9 @@ static enum exit_code read_args(struct quantize *q, struct err *err) {
         return usage_set(err, "quantize: --report and --max-kl need a text; give -f FILE");
     if (!q->has_report && args_text(args, "file"))
         return usage_set(err, "quantize: -f is for --report and --max-kl; give one of them");
+    if (q->has_report && is_stdin(args, "file") && is_stdin(args, "calibrate"))
+        return usage_set(err, "quantize: --calibrate and -f both read standard input; give a file "
+                              "for one of them");
     if (!q->has_report && args_text(args, "svg"))
         return usage_set(err, "quantize: --svg draws what --report measures; give --report");
     if (q->has_report && q->run.target.writes_none)
@@ -121,7 +131,9 @@ static enum status open_both(struct quantize *q, struct err *err) {
     if (r->out && is_same_file(r->in, r->out))
         return err_set(err, ST_CREATE, "%s: is the model itself; give another name for the output",
                        r->out);
+    if (q->has_report) TRY(quantize_source_check_report(r->args, err));
     TRY(model_file_open(r->in, &r->f, err));
+    TRY(quantize_source_check(r->f, err));
     return q->output->open(r, &q->self, err);
 }
 

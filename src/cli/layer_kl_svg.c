@@ -1,5 +1,7 @@
 /* cli/layer_kl_svg.c - the KL of each layer as a bar chart: layers from left to right, embedding
  * and output at the ends. */
+#include <math.h>
+
 #include "base/buf.h"
 #include "base/str.h"
 #include "base/utf8.h"
@@ -128,7 +130,7 @@ static void put_label(const struct chart *c, uint32_t bar, struct buf *out) {
 }
 
 static void put_bar(const struct chart *c, uint32_t bar, struct buf *out) {
-    double kl = kl_of(c, bar), height = PLOT_HEIGHT * kl / c->most;
+    double kl = kl_of(c, bar), height = isfinite(kl) ? PLOT_HEIGHT * kl / c->most : PLOT_HEIGHT;
     const char *end = end_name(c, bar);
     buf_printf(out,
                "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"><title>",
@@ -147,7 +149,7 @@ void layer_kl_put_svg(const struct layer_kl *k, const char *name_a, const char *
     struct chart c = {.k = k, .bars = k->layer_count + (k->is_tied ? 1 : 2)};
     double most = 0;
     for (uint32_t i = 0; i < c.bars; i++)
-        if (kl_of(&c, i) > most) most = kl_of(&c, i);
+        if (kl_of(&c, i) > most && isfinite(kl_of(&c, i))) most = kl_of(&c, i);
     c.most = round_up(most);
     c.width = c.bars * BAR_MIN > PLOT_WIDTH_MIN ? c.bars * BAR_MIN : PLOT_WIDTH_MIN;
     c.step = c.width / c.bars;

@@ -10,6 +10,7 @@
 #include "cli/layer_calibration.h"
 #include "cli/quantize_layers.h"
 #include "cli/quantize_run.h"
+#include "cli/quantize_source.h"
 #include "format/model_file.h"
 #include "format/safetensors_writer.h"
 #include "format/tensor_read.h"
@@ -168,6 +169,7 @@ static enum status open_output(struct quantize_run *q, void **self, struct err *
     r->q = q;
     r->out.fd = -1;
     if (model_file_kind(q->f) == MODEL_GGUF) TRY(translate_to_folder(q->f, &r->view, err));
+    if (r->view) TRY(quantize_source_check_view(q->args, r->view, err));
     const struct folder_options options = options_of(q);
     TRY(folder_writer_create(r->view ? r->view : q->f, &options, &r->writer, err));
     for (size_t i = 0; i < folder_writer_count(r->writer); i++)

@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 #include "cli/generated.h"
 #include "cli/quantize_run.h"
+#include "cli/quantize_source.h"
 #include "format/model_file.h"
 #include "quant/convert.h"
 #include "quant/importance.h"
@@ -96,6 +97,7 @@ static enum status open_output(struct quantize_run *q, void **self, struct err *
     g->type = DTYPE_F16; /* until there is a plan */
     if (!q->target.is_set) dtype_find(str_of(q->type), &g->type);
     if (model_file_kind(q->f) == MODEL_HF) TRY(translate_to_gguf(q->f, &g->view, err));
+    if (g->view) TRY(quantize_source_check_view(q->args, g->view, err));
     TRY(create_convert(g, err));
     if (q->target.is_set) TRY(quantize_plan_check(g->convert, &q->target, err));
     if (!q->target.writes_none) TRY(file_out_open(q->out, false, &g->file, err));

@@ -9,6 +9,7 @@
 #include "format/model_file.h"
 #include "format/tensor_read.h"
 #include "quant/folder.h"
+#include "quant/quant.h"
 #include "quant/round.h"
 #include "translate/translate.h"
 
@@ -61,6 +62,17 @@ static bool is_packed(const struct rounding *x, const struct layer_matrix *m) {
 
 static enum status init_ints(struct rounding *x, const struct layer_matrix *m, struct err *err) {
     return int_matrix_init(&x->ints[m->kind], &x->format->ints, m->rows, m->cols, err);
+}
+
+/* Scales of codes are f16. */
+static enum status check_numbers(const struct rounding *x, const struct layer_matrix *m,
+                                 struct err *err) {
+    size_t bad;
+    if (quant_can_hold(DTYPE_F16, m->w, (size_t)m->rows * m->cols, &bad)) return ST_OK;
+    return err_set(err, ST_BAD,
+                   "%s: tensor %.*s: row %zu, column %zu is %g, expected a finite number up to %g",
+                   model_file_path(x->r->source), STR_ARG(m->name), bad / m->cols, bad % m->cols,
+                   (double)m->w[bad], (double)F16_MAX);
 }
 
 /* The numbers that the codes stand for, so that the next input is made of them. */
@@ -119,6 +131,7 @@ static enum status round_all(struct rounding *x, struct err *err) {
     for (uint32_t i = 0; i < x->layer->matrix_count; i++) {
         const struct layer_matrix *m = &x->layer->matrices[i];
         if (x->ints[m->kind].codes || !is_packed(x, m)) continue;
+        TRY(check_numbers(x, m, err)); /* they may have been scaled */
         TRY(init_ints(x, m, err));
         round_nearest(m->w, &x->ints[m->kind]);
     }
@@ -214,6 +227,9 @@ static enum status round_layer(struct rounding *x, struct err *err) {
     struct layer_calibration *c = x->r->calibration;
     const struct layer_input *in;
     TRY(layer_calibration_begin_layer(c, &x->layer, err));
+    for (uint32_t i = 0; i < x->layer->matrix_count; i++)
+        if (is_packed(x, &x->layer->matrices[i]))
+            TRY(check_numbers(x, &x->layer->matrices[i], err));
     TRY(layer_calibration_next_input(c, &in, err));
     while (in) {
         TRY(x->format->method == PACK_GPTQ ? round_by_moments(x, in, err)

@@ -1,6 +1,7 @@
 /* cli/sensitivity_run.c - see cli/sensitivity_run.h for the contract. */
 #include "cli/sensitivity_run.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@ struct run {
     float *floats; /* heap; of one piece */
     size_t floats_cap;
     enum dtype probe, type;
+    size_t measured, not_numbers; /* matrices */
 };
 
 /* ---- matrices ---- */
@@ -117,7 +119,9 @@ static enum status measure_one(struct run *r, struct sensitivity *s, struct err 
     *w = saved;
     mem_free(r->matrix);
     r->matrix = NULL;
-    s->is_measured = st == ST_OK;
+    s->is_measured = st == ST_OK && isfinite(s->kl);
+    if (s->is_measured) r->measured++;
+    if (st == ST_OK && !s->is_measured) r->not_numbers++;
     return st;
 }
 
@@ -152,7 +156,11 @@ static enum status measure_all(struct run *r, struct sensitivity *tensors, size_
         TRY(measure_one(r, &tensors[i], err));
         show_progress(i + 1, count);
     }
-    return ST_OK;
+    if (r->measured > 0 || r->not_numbers == 0) return ST_OK;
+    return err_set(err, ST_BAD,
+                   "quantize: the predictions of the model on the text for calibration are not "
+                   "finite numbers, so what a matrix matters cannot be measured; \"jitney "
+                   "perplexity\" shows whether the model works");
 }
 
 enum status sensitivity_run(struct loaded_model *loaded, const struct sensitivity_options *options,

@@ -29,7 +29,8 @@ struct sensitivity {
     struct str name;         /* of the tensor in the model's file */
     const float *importance; /* of each column, or NULL */
     enum dtype probe;        /* the type that is tried */
-    bool is_measured;        /* false: the forward pass does not use the tensor as a matrix */
+    bool is_measured;        /* false: the forward pass does not use the tensor as a matrix, or its
+                                result is no number then */
     double kl;               /* result */
 };
 
@@ -39,7 +40,8 @@ struct sensitivity_options {
     uint32_t windows, window_tokens;
 };
 
-/* ST_BAD: the device is not the CPU, or a number that the type cannot hold. */
+/* ST_BAD: the device is not the CPU, a number that the type cannot hold, or predictions that are no
+ * numbers whatever is tried. */
 enum status sensitivity_run(struct loaded_model *loaded, const struct sensitivity_options *options,
                             struct sensitivity *tensors, size_t count, struct err *err);
 

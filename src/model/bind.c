@@ -36,13 +36,26 @@ struct binder {
     struct err *err;
 };
 
-static enum status say_shape(const struct binder *b, const struct tensor_info *t, uint64_t rows,
-                             uint64_t cols) {
-    return err_set(b->err, ST_BAD,
-                   "%s: tensor %.*s has shape (%llu, %llu, %llu) in %u dims, expected (%llu, %llu)",
-                   model_file_path(b->m->file), STR_ARG(t->name), (unsigned long long)t->dims[0],
-                   (unsigned long long)t->dims[1], (unsigned long long)t->dims[2], t->dim_count,
-                   (unsigned long long)rows, (unsigned long long)cols);
+/* "(288, 32)" */
+static void put_shape(const struct tensor_info *t, char *out, size_t bytes) {
+    size_t used = 0;
+    for (uint32_t d = 0; d < t->dim_count && used < bytes; d++)
+        used += (size_t)snprintf(out + used, bytes - used, "%s%llu", d ? ", " : "(",
+                                 (unsigned long long)t->dims[d]);
+    if (used < bytes) snprintf(out + used, bytes - used, ")");
+}
+
+/* rows == 0: any number. */
+static enum status say_shape(const struct binder *b, const struct tensor_info *t, uint32_t rows,
+                             uint32_t cols) {
+    char shape[TENSOR_DIMS_MAX * 24], wanted[64];
+    put_shape(t, shape, sizeof(shape));
+    if (rows)
+        snprintf(wanted, sizeof(wanted), "(%u, %u)", rows, cols);
+    else
+        snprintf(wanted, sizeof(wanted), "rows of %u", cols);
+    return err_set(b->err, ST_BAD, "%s: tensor %.*s has shape %s, expected %s",
+                   model_file_path(b->m->file), STR_ARG(t->name), shape, wanted);
 }
 
 static enum status say_missing(const struct binder *b, const char *name) {

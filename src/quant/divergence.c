@@ -1,6 +1,7 @@
 /* quant/divergence.c - see quant/divergence.h for the contract. */
 #include "quant/divergence.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -55,7 +56,7 @@ static struct pair compare_rows(const float *a, const float *b, uint32_t vocab) 
     p.log_a = fm_log_d(sum_a);
     p.log_b = fm_log_d(sum_b);
     double kl = weighted / sum_a - p.log_a + p.log_b;
-    p.kl = kl > 0 ? kl : 0; /* rounding may leave -1e-16 */
+    p.kl = isnan(kl) ? HUGE_VAL : kl > 0 ? kl : 0; /* rounding may leave -1e-16 */
     return p;
 }
 

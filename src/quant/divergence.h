@@ -29,7 +29,7 @@ struct divergence_result {
     double ppl_a, ppl_b;
 };
 
-/* KL of one position in nats, at least 0. */
+/* KL of one position in nats, at least 0; infinite if a logit is not a number. */
 double divergence_kl(const float *a, const float *b, uint32_t vocab);
 
 void divergence_init(struct divergence *d);

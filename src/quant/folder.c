@@ -23,8 +23,7 @@ static int32_t leading_number(struct str rest) {
     return number < LIMIT_TENSORS ? (int32_t)number : -1;
 }
 
-/* The number behind "layers." or "layer."; -1: none. */
-static int32_t layer_of(struct str name) {
+int32_t folder_layer_of(struct str name) {
     for (struct str rest = name; rest.len;) {
         int32_t number = -1;
         if (str_starts(rest, STR("layers."))) number = leading_number(str_skip(rest, 7));
@@ -161,7 +160,7 @@ static enum status list_tensors(struct folder_writer *w, struct err *err) {
     }
     for (size_t i = 0; i < count; i++) {
         const struct tensor_info *from = tensor_at(w->f, i);
-        places[i] = (struct place){{.from = from, .layer = layer_of(from->name)}, i};
+        places[i] = (struct place){{.from = from, .layer = folder_layer_of(from->name)}, i};
     }
     qsort(places, count, sizeof(places[0]), compare_places);
     for (size_t i = 0; i < count; i++) w->tensors[i] = places[i].tensor;

@@ -43,6 +43,9 @@ struct folder_tensor {
     enum dtype to;   /* if it is not packed */
 };
 
+/* The number behind "layers." or "layer." in the name of a tensor; -1: none. */
+int32_t folder_layer_of(struct str name);
+
 /* `f` is of kind MODEL_HF. ST_BAD: it has no matrices to pack, one is quantised already, or its
  * shape does not fit into groups. */
 enum status folder_writer_create(struct model_file *f, const struct folder_options *options,

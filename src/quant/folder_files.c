@@ -17,6 +17,8 @@
 
 enum { CONFIG_BYTES_MAX = 16 << 20, PATH_BYTES = 4096 };
 
+static const char pooling_name[] = FOLDER_OUT_INNER "/config.json";
+
 static enum status write_file(struct folder_out *out, const char *name, struct str text,
                               struct err *err) {
     char path[FILE_OUT_PATH_BYTES];
@@ -156,7 +158,7 @@ static enum status write_config(struct model_file *f, const struct folder_writer
 static bool is_copied(struct str name) {
     static const char *const kinds[] = {".json", ".jinja", ".txt", ".model", ".md"};
     static const char *const others[] = {"config.json", "quantize_config.json", "quant_config.json",
-                                         "model.safetensors.index.json"};
+                                         "model.safetensors.index.json", "jitney.json"};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (str_is(name, others[i])) return false;
     if (name.len == 0 || name.ptr[0] == '.' || str_ends(name, STR(".index.json"))) return false;
@@ -189,10 +191,22 @@ static enum status copy_files(const char *folder, struct folder_out *out, struct
     return st;
 }
 
+/* Which vector of an encoder is its embedding. */
+static enum status copy_pooling(const char *folder, struct folder_out *out, struct err *err) {
+    char path[PATH_BYTES];
+    if (!path_join(path, sizeof(path), folder, pooling_name) || !file_is_regular(path))
+        return ST_OK;
+    TRY(folder_out_make_inner(out, err));
+    return copy_file(folder, pooling_name, out, err);
+}
+
 enum status folder_files_write(struct model_file *f, const struct folder_writer *w,
                                struct folder_out *out, struct err *err) {
     TRY(write_config(f, w, out, err));
-    if (file_is_dir(model_file_path(f))) return copy_files(model_file_path(f), out, err);
+    if (file_is_dir(model_file_path(f))) {
+        TRY(copy_files(model_file_path(f), out, err));
+        return copy_pooling(model_file_path(f), out, err);
+    }
     for (size_t i = 0; i < view_text_count(f); i++) {
         struct view_text t = view_text_at(f, i);
         if (strcmp(t.name, "config.json") != 0) TRY(write_file(out, t.name, t.text, err));

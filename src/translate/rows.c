@@ -64,6 +64,11 @@ static void read_rows(const struct row_source *self, const struct row_piece *pie
     }
 }
 
+bool translate_moves_rows(const struct tensor_info *t) {
+    if (!t->source || t->source->read != read_rows) return false;
+    return ((const struct rows *)t->source)->rope.order != ROWS_KEPT;
+}
+
 uint64_t translate_base_row(const struct tensor_info *t, uint64_t row) {
     if (!t->source || t->source->read != read_rows) return row;
     const struct rows *r = (const struct rows *)t->source;

@@ -29,6 +29,7 @@
 #ifndef TRANSLATE_TRANSLATE_H
 #define TRANSLATE_TRANSLATE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -43,6 +44,9 @@ enum status translate_to_gguf(struct model_file *folder, struct model_file **out
  * particular order; config.json says torch_dtype after the type of most matrices, "float32" if they
  * are quantised: a writer of another type replaces it. Encoders are refused. */
 enum status translate_to_folder(struct model_file *gguf, struct model_file **out, struct err *err);
+
+/* Are the rows of a tensor of a view in another order than those of `made_of`? */
+bool translate_moves_rows(const struct tensor_info *t);
 
 /* Which row of `made_of` row `row` of a tensor of a view is. The tensor is no stack. */
 uint64_t translate_base_row(const struct tensor_info *t, uint64_t row);

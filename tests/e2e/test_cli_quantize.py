@@ -232,6 +232,18 @@ def test_no_memory(tmp_path):
     assert not (tmp_path / "o.gguf").exists()
 
 
+def test_no_memory_to_map_the_input(tmp_path):
+    path = write_model(tmp_path / "in.gguf")
+    os.truncate(path, 1 << 36)
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -v 300000; exec "$0" "$@"', JITNEY, "quantize", str(path),
+         str(tmp_path / "o.gguf"), "--type", "Q4_0"], capture_output=True, check=False, timeout=60)
+    if b"AddressSanitizer" in done.stderr or done.returncode == 127:
+        pytest.skip("the program does not start with so little memory")
+    assert done.returncode == 69, done.stderr
+    assert b"in.gguf: cannot map: Cannot allocate memory" in done.stderr
+
+
 @pytest.fixture(scope="module")
 def big_model(tmp_path_factory):
     """Three matrices of 64 MiB each."""

@@ -186,6 +186,20 @@ def test_bad_input(tmp_path, text, args):
     assert taken.read_text() == "mine" and not (tmp_path / "o").exists()
 
 
+def test_a_model_without_predictions_has_no_plan(tmp_path, args):
+    """A norm that is kept as it is makes logits that are not numbers."""
+    source = tmp_path / "nan.gguf"
+    shutil.copyfile(LLAMA, source)
+    source.chmod(0o644)
+    for tensor in gguf.GGUFReader(str(source), "r+").tensors:
+        if tensor.name == "output_norm.weight":
+            tensor.data[3] = np.nan
+            tensor.data.flush()
+    code, stdout, stderr = run("quantize", source, "--bits", 6, "--plan", *args)
+    assert code == BAD and stdout == b"", stderr
+    assert b"are not finite numbers" in stderr
+
+
 def test_the_json_of_a_plan_is_one_object(args):
     code, stdout, _ = run("quantize", LLAMA, "--bits", 6, "--plan", "--json", *args)
     assert code == 0 and set(json.loads(stdout)) == {"plan"}

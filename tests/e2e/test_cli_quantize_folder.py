@@ -101,6 +101,17 @@ def test_the_small_files_are_copied_and_the_config_is_changed(tmp_path, source):
     assert {**before, "torch_dtype": "float16"} == after
 
 
+@pytest.mark.parametrize("kind", ["bert", "bert-cls"])
+def test_an_encoder_keeps_its_pooling(tmp_path, kind):
+    source, target = GOLDEN / kind, tmp_path / "q"
+    quantize(source, target, "int8")
+    pooling = "1_Pooling/config.json"
+    assert (target / pooling).read_bytes() == (source / pooling).read_bytes()
+    ours, theirs = (np.array(out("embed", model, stdin="ABC abc").split(), np.float64)
+                    for model in (target, source))
+    assert np.linalg.norm(ours - theirs) < 0.02 * np.linalg.norm(theirs)
+
+
 @pytest.mark.parametrize("kind, worst", [("gptq", 0.06), ("awq", 0.06), ("nf4", 0.06),
                                          ("int8", 0.06)])
 def test_jitney_computes_with_the_numbers_of_the_folder(tmp_path, source, text, kind, worst):
@@ -204,6 +215,48 @@ def test_report_and_max_kl(tmp_path, source, text):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["q"]
 
 
+def test_a_model_without_predictions_is_not_kept(tmp_path, text):
+    def heat(tensors):
+        for name, tensor in tensors.items():
+            if "proj" in name:
+                tensors[name] = (np.sign(tensor) * 6e4).astype(np.float32)
+
+    bad = write_source(tmp_path / "bad", heat)
+    code, _, stderr = run("quantize", bad, tmp_path / "q", "--type", "nf4", "--max-kl", 1000, "-f",
+                          text, "--ctx", 32, "--chunks", 2, "--greedy", 0)
+    assert code == 1 and b"the mean KL is inf, more than --max-kl 1000" in stderr, stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["bad"]
+
+
+def test_what_a_report_needs_is_looked_for_before_the_work(tmp_path, source, text):
+    """The input has a number that the writer refuses: who gets that far has begun to work."""
+    def break_one(tensors):
+        tensors["model.layers.1.mlp.up_proj.weight"][2, 7] = np.nan
+
+    bad = write_source(tmp_path / "bad", break_one)
+    args = [bad, tmp_path / "q", "--type", "nf4", "--ctx", 32, "-f"]
+    assert "up_proj" in refusal(BAD, "quantize", *args, text, "--report")
+    message = refusal(MISSING, "quantize", *args, tmp_path / "none", "--report")
+    assert "none: cannot open: No such file" in message
+    assert "is a folder" in refusal(BAD, "quantize", *args, tmp_path, "--max-kl", 1)
+    message = refusal(CREATE, "quantize", *args, text, "--report", "--svg", tmp_path / "no" / "x")
+    assert "no/x: cannot create" in message
+    message = refusal(USAGE, "quantize", source, tmp_path / "q", "--type", "gptq", "--calibrate",
+                      "-", "--report", "-f", "-", stdin=text.read_bytes())
+    assert "both read standard input" in message
+    assert [p.name for p in tmp_path.iterdir()] == ["bad"]
+
+
+def test_layers_of_a_gguf_and_a_folder_are_not_exchanged(tmp_path, text):
+    args = ["--report", "-f", text, "--ctx", 32, "--greedy", 0, "--svg", tmp_path / "x.svg"]
+    for source, kind in ((LLAMA, "F16"), (LLAMA / "model.gguf", "nf4")):
+        message = refusal(BAD, "quantize", source, tmp_path / "q", "--type", kind, *args)
+        assert "--svg" in message and "in different orders" in message
+    assert list(tmp_path.iterdir()) == []
+    out("quantize", LLAMA, tmp_path / "q", "--type", "nf4", *args)
+    assert (tmp_path / "x.svg").exists()
+
+
 def test_bad_arguments(tmp_path, source):
     target = tmp_path / "q"
     message = refusal(USAGE, "quantize", source, target, "--type", "gptq")
@@ -258,6 +311,25 @@ def test_damaged_input(tmp_path, source):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bad", "cut"]
 
 
+@pytest.mark.parametrize("kind", ["nf4", "gptq"])
+@pytest.mark.parametrize("values, sentence", [
+    ({"hidden_size": 128}, "model.embed_tokens.weight has shape"),
+    ({"num_hidden_layers": 3}, "model.layers.2.self_attn.q_proj.weight is missing"),
+    ({"num_hidden_layers": 1}, "is of layer 1 (the first is 0), but num_hidden_layers"),
+    ({"num_hidden_layers": -1}, "num_hidden_layers: is -1"),
+    ({"vocab_size": 300}, "has 288 rows, expected 300"),
+    ({"model_type": "mamba"}, 'architecture "mamba" is not supported'),
+])
+def test_config_and_tensors_disagree(tmp_path, source, kind, values, sentence):
+    shutil.copytree(source, tmp_path / "bad")
+    config = {**config_of(source), **values}
+    (tmp_path / "bad" / "config.json").write_text(json.dumps(config))
+    message = refusal(BAD, "quantize", tmp_path / "bad", tmp_path / "q", "--type", kind,
+                      *FLAGS[kind])
+    assert str(tmp_path / "bad") in message and sentence in message, message
+    assert [p.name for p in tmp_path.iterdir()] == ["bad"]
+
+
 def test_a_full_disk_leaves_nothing(tmp_path, source):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
@@ -271,10 +343,10 @@ def test_a_full_disk_leaves_nothing(tmp_path, source):
 
 @pytest.fixture(name="big", scope="module")
 def big_fixture(tmp_path_factory):
-    """A matrix of 64 MiB; not a model that can run."""
+    """A matrix of 64 MiB, one that the model does not use."""
     def enlarge(tensors):
         some = np.random.default_rng(5).standard_normal((64, 4096)).astype(np.float32)
-        tensors["model.layers.0.mlp.up_proj.weight"] = np.tile(some, (64, 1))
+        tensors["model.layers.0.mlp.more_proj.weight"] = np.tile(some, (64, 1))
 
     return write_source(tmp_path_factory.mktemp("big") / "model", enlarge)
 
@@ -378,6 +450,21 @@ def test_act_order(tmp_path, source, text):
     assert relative_error(values[stem + ".weight"], before) < 0.25
     kl = answer("compare", source, tmp_path / "q", "-f", text, "--greedy", 0, *SHORT)["kl_mean"]
     assert kl < 0.1
+
+
+@pytest.mark.parametrize("kind", CALIBRATED)
+@pytest.mark.parametrize("matrix, value", [("self_attn.v_proj", np.nan), ("mlp.up_proj", np.inf),
+                                           ("mlp.down_proj", 1e6)])
+def test_numbers_that_a_scale_cannot_hold(tmp_path, text, kind, matrix, value):
+    def break_one(tensors):
+        tensors[f"model.layers.1.{matrix}.weight"][2, 7] = value
+
+    bad = write_source(tmp_path / "bad", break_one)
+    code, _, stderr = run("quantize", bad, tmp_path / "q", "--type", kind, "--calibrate", text,
+                          *SHORT)
+    assert code == BAD, stderr
+    assert f"model.layers.1.{matrix}.weight: row 2, column 7 is ".encode() in stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["bad"]
 
 
 def test_calibration_has_the_same_bytes_with_any_number_of_threads(tmp_path, source, text):

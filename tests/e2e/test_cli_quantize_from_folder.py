@@ -136,9 +136,10 @@ def test_a_damaged_folder(tmp_path, folder):
 
 
 @pytest.mark.parametrize("values, sentence", [
-    ({"hidden_size": 64}, "tensor model.embed_tokens.weight has shape (288, 32, 1) in 2 dims, "
-                          "expected (0, 64)"),
+    ({"hidden_size": 64}, "tensor model.embed_tokens.weight has shape (288, 32), "
+                          "expected rows of 64"),
     ({"num_hidden_layers": 3}, "tensor model.layers.2.self_attn.q_proj.weight is missing"),
+    ({"num_hidden_layers": 1}, "is of layer 1 (the first is 0), but num_hidden_layers"),
     ({"num_key_value_heads": 2}, "tensor model.layers.0.self_attn.k_proj.weight has shape"),
     ({"vocab_size": 300}, "has 288 rows, expected 300 (vocab_size)"),
     ({"model_type": "mamba"}, 'architecture "mamba" is not supported'),

@@ -132,6 +132,29 @@ static void test_a_part_that_was_left_is_emptied_and_taken_over(void **state) {
     remove_place(&p);
 }
 
+static void test_the_inner_folder_goes_with_what_was_not_published(void **state) {
+    (void)state;
+    struct place p;
+    struct folder_out out;
+    struct err err = {0};
+    char rest[256];
+    make_place(&p);
+    assert_int_equal(mkdir(p.part, 0755), 0);
+    snprintf(rest, sizeof(rest), "%s/" FOLDER_OUT_INNER, p.part);
+    assert_int_equal(mkdir(rest, 0755), 0);
+    snprintf(rest, sizeof(rest), "%s/" FOLDER_OUT_INNER "/rest", p.part);
+    assert_int_equal(file_write_atomic(rest, STR("of a killed run"), &err), ST_OK);
+    assert_int_equal(folder_out_open(p.path, &out, &err), ST_OK);
+    assert_int_equal(count_files(p.part), 0);
+    assert_int_equal(folder_out_make_inner(&out, &err), ST_OK);
+    assert_int_equal(folder_out_make_inner(&out, &err), ST_CREATE);
+    put_inner(&out, FOLDER_OUT_INNER "/a", "one");
+    put_inner(&out, "b", "two");
+    folder_out_close(&out);
+    assert_int_equal(count_files(p.folder), 0);
+    remove_place(&p);
+}
+
 static void test_a_part_with_a_folder_in_it_is_left_alone(void **state) {
     (void)state;
     struct place p;
@@ -187,6 +210,7 @@ int main(void) {
         cmocka_unit_test(test_what_is_not_published_is_gone),
         cmocka_unit_test(test_an_existing_name_is_never_replaced),
         cmocka_unit_test(test_a_part_that_was_left_is_emptied_and_taken_over),
+        cmocka_unit_test(test_the_inner_folder_goes_with_what_was_not_published),
         cmocka_unit_test(test_a_part_with_a_folder_in_it_is_left_alone),
         cmocka_unit_test(test_a_part_that_is_being_written_is_left_alone),
         cmocka_unit_test(test_names_that_no_folder_can_have),

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -100,6 +101,18 @@ static void test_equal_models_have_bars_without_height(void **state) {
     buf_deinit(&b);
 }
 
+static void test_an_infinite_divergence_has_the_full_height(void **state) {
+    (void)state;
+    double layers[2] = {HUGE_VAL, 0.5};
+    struct buf b;
+    const struct layer_kl k = {.layers = layers, .layer_count = 2};
+    draw(&k, "a", "b", &b);
+    assert_int_equal(count_of(b.ptr, "height=\"260.0\""), 2);
+    assert_int_equal(count_of(b.ptr, ">layer 0: inf<"), 1);
+    assert_null(strstr(b.ptr, "nan"));
+    buf_deinit(&b);
+}
+
 static void test_json_names_the_parts(void **state) {
     (void)state;
     double layers[2] = {0.5, 0.25};
@@ -125,6 +138,7 @@ int main(void) {
         cmocka_unit_test(test_every_part_has_a_bar),
         cmocka_unit_test(test_names_are_escaped),
         cmocka_unit_test(test_equal_models_have_bars_without_height),
+        cmocka_unit_test(test_an_infinite_divergence_has_the_full_height),
         cmocka_unit_test(test_json_names_the_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

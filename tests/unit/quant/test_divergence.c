@@ -52,6 +52,24 @@ static void test_equal_logits_have_no_divergence(void **state) {
     divergence_deinit(&d);
 }
 
+static void test_logits_that_are_no_numbers_are_infinitely_far(void **state) {
+    (void)state;
+    struct divergence d;
+    struct divergence_result r;
+    const float a[2] = {1.0f, 2.0f}, bad[3][2] = {{NAN, 1.0f}, {1.0f, NAN}, {INFINITY, 0.0f}};
+    for (int i = 0; i < 3; i++) {
+        assert_true(isinf(divergence_kl(a, bad[i], 2)));
+        assert_true(isinf(divergence_kl(bad[i], a, 2)));
+        assert_true(isinf(divergence_kl(bad[i], bad[i], 2)));
+    }
+    divergence_init(&d);
+    assert_int_equal(divergence_add(&d, a, a, 2, 1), ST_OK);
+    assert_int_equal(divergence_add(&d, a, bad[0], 2, 1), ST_OK);
+    divergence_result(&d, &r);
+    assert_true(isinf(r.kl_mean) && isinf(r.kl_max));
+    divergence_deinit(&d);
+}
+
 static long double log_sum(const float *x) {
     long double sum = 0;
     for (int i = 0; i < VOCAB; i++) sum += expl((long double)x[i]);
@@ -105,6 +123,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_distributions_by_hand),
         cmocka_unit_test(test_equal_logits_have_no_divergence),
+        cmocka_unit_test(test_logits_that_are_no_numbers_are_infinitely_far),
         cmocka_unit_test(test_random_logits_against_the_definition),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,26 @@
+/* cli/quantize_source.h - what `jitney quantize` checks before it begins, because the work may take
+ * hours.
+ *
+ * Lifetime: during the command. Thread: the main thread.
+ */
+#ifndef CLI_QUANTIZE_SOURCE_H
+#define CLI_QUANTIZE_SOURCE_H
+
+#include "base/status.h"
+
+struct args;
+struct model_file;
+
+/* Is a folder the model that its config.json describes? Other files, and draft heads, pass. ST_BAD:
+ * the sentence names the key or the tensor. */
+enum status quantize_source_check(const struct model_file *f, struct err *err);
+
+/* Can --report read its text and write its drawing? */
+enum status quantize_source_check_report(const struct args *args, struct err *err);
+
+/* `view`: the model as the other kind of file. ST_BAD: --svg is given, and it cannot exchange
+ * layers between the two. */
+enum status quantize_source_check_view(const struct args *args, const struct model_file *view,
+                                       struct err *err);
+
+#endif
