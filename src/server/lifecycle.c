@@ -29,6 +29,7 @@
 #include "server/engine_watch.h"
 #include "report/log.h"
 #include "server/generations.h"
+#include "server/idle_trim.h"
 #include "server/offline.h"
 #include "server/registry.h"
 #include "server/retention.h"
@@ -266,6 +267,7 @@ static void on_tick(uv_timer_t *timer) {
     stored_answers_recover(s);
     check_keys(s, now_us);
     watch_weights(s);
+    idle_trim_tick(s->idle_trim, is_idle(s), http_stats(s->http).bytes_in, now_us);
     send_watchdog(s, now_us);
     if (s->failure && now_us >= s->drain_until_us) stop_failed(s);
     if (s->is_draining && !s->failure && !s->is_closed) step_drain(s);
@@ -503,6 +505,8 @@ static enum status make_parts(struct server *s, struct err *err) {
                                                     .ctx = s};
     if (engine_watch_create(s, &s->watch) != ST_OK || engine_asks_create(s, &s->asks) != ST_OK)
         return err_set(err, ST_NOMEM, "out of memory for the watchers of engines");
+    if (idle_trim_create(&s->loop, &s->idle_trim) != ST_OK)
+        return err_set(err, ST_NOMEM, "out of memory for the server");
     struct http_options http = {.handler = &dispatch_handler, .ctx = s};
     lifecycle_limits(s, &http.limits);
     TRY(registry_create(&s->loop, &s->settings, &hooks, &s->registry, err));
@@ -572,6 +576,7 @@ static void destroy(struct server *s) {
     http_server_destroy(s->http);
     engine_watch_destroy(s->watch);
     engine_asks_destroy(s->asks);
+    idle_trim_destroy(s->idle_trim);
     tls_context_destroy(s->tls);
     tracer_destroy(s->tracer);
     server_metrics_destroy(s->metrics);

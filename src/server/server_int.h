@@ -25,6 +25,7 @@ struct accounts;
 struct batch_runs;
 struct engine_asks;
 struct engine_watch;
+struct idle_trim;
 struct log;
 struct offline;
 struct registry;
@@ -55,6 +56,7 @@ struct server {
     struct batch_runs *batches;  /* those that have not ended; NULL without a store */
     struct retention *retention; /* NULL without a store */
     struct offline *offline;     /* NULL: it listens. Else signals and the loaded model go there */
+    struct idle_trim *idle_trim;
     struct log *log;
     struct tracer *tracer;
     struct server_metrics *metrics;

@@ -341,7 +341,7 @@ class Soak:
         with contextlib.suppress(Stopped):
             settle_promises(self.world, 0)  # so that each minute ends with the same rows
         self.wait_quiet()
-        time.sleep(1.5)  # longer than --keep-s
+        time.sleep(3.5)  # longer than --keep-s; then the server returns free memory
         self.samples.append((number, memory(self.world.process.pid)))
 
     def finish(self):
