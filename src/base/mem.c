@@ -9,6 +9,8 @@
 #include "base/check.h"
 #include "base/size.h"
 
+enum { UNUSED_BYTES = 256 << 10 };
+
 /* malloc(0) may return NULL, which callers would read as "out of memory". */
 static size_t at_least_one(size_t bytes) { return bytes ? bytes : 1; }
 
@@ -52,5 +54,14 @@ void mem_free(void *ptr) { free(ptr); }
 void mem_trim(void) {
 #ifdef __GLIBC__
     malloc_trim(0);
+#endif
+}
+
+/* By default both limits follow the largest block that was ever freed, up to 32 and 64 MiB. mem_trim
+ * does not reach the ends of heaps other than the first thread's, so they would stay at their peak. */
+void mem_bound_unused(void) {
+#ifdef __GLIBC__
+    CHECK(mallopt(M_MMAP_THRESHOLD, UNUSED_BYTES) == 1);
+    CHECK(mallopt(M_TRIM_THRESHOLD, UNUSED_BYTES) == 1);
 #endif
 }

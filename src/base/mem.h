@@ -21,4 +21,8 @@ char *mem_dup(const void *ptr, size_t bytes);        /* a copy with a NUL added 
 void mem_free(void *ptr);                            /* NULL is fine                        */
 void mem_trim(void); /* return free memory to the system; takes milliseconds for a large heap */
 
+/* For a program, once, before it starts threads: a block of 256 KiB or more goes back to the system
+ * when it is freed, and at most that much stays free at the end of each thread's heap. */
+void mem_bound_unused(void);
+
 #endif

@@ -86,6 +86,12 @@ def check(folder, deletes_outputs=False):
     return problems
 
 
+def files(folder):
+    """The rows of files without their bytes."""
+    with opened(folder) as db:
+        return list(db.execute("SELECT id, owner, filename, purpose, bytes, created_s, is_ready FROM files"))
+
+
 def counts(folder):
     """The rows of each table."""
     with opened(folder) as db:

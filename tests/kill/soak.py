@@ -368,7 +368,7 @@ class Soak:
             if not left:
                 return
             if time.monotonic() > end:
-                self.world.fail(f"rows are left: {left}")
+                self.world.fail(f"rows are left: {left}; files {database.files(self.folder)[:3]}")
                 return
             time.sleep(0.5)
 
