@@ -171,6 +171,8 @@ def test_a_stream_of_a_stored_response_continues_after_a_number(server):
         assert plain(reply.events) == plain(whole[after + 1:])
         assert json.loads(reply.events[0][2])["sequence_number"] == after + 1
     assert plain(server.get(f"/v1/responses/{id_}?stream=true").events) == plain(whole)
+    for beyond in (len(whole) - 1, 1 << 31, (1 << 64) - 1):
+        assert not server.get(f"/v1/responses/{id_}?stream=true&starting_after={beyond}").events
 
 
 # --- conversations ---
@@ -423,12 +425,15 @@ def test_another_model_ends_the_answer_with_a_named_error(model, tmp_path, tmp_p
 def test_a_key_sees_its_own(model, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text(KEYS)
-    with serve(model, tmp_path, "--api-key-file", keys) as server:
+    with serve(model, tmp_path, "--api-key-file", keys, runner=PACED) as server:
         server.key = "sesame"
         made = server.post("/v1/responses", response_body()).json
         chat = server.post("/v1/chat/completions", chat_body(store=True)).json
         talk = server.post("/v1/conversations", {}).json
+        busy = response_body(400, conversation=talk["id"], background=True)
+        assert server.post("/v1/responses", busy).status == 200
         server.key = "other"
+        assert server.post("/v1/responses", busy).status == 404
         for path in (f"/v1/responses/{made['id']}", f"/v1/chat/completions/{chat['id']}",
                      f"/v1/conversations/{talk['id']}", f"/v1/requests/{made['id']}"):
             assert server.get(path).status == 404, path
