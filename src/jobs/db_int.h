@@ -60,6 +60,7 @@ struct store_db {
     bool reads_only;      /* this operation may not write */
     bool sweeps, vacuums; /* there may be rows without an owner, and free pages */
     bool checkpoints;     /* move the log to the database although it is short */
+    int64_t last_batch;   /* the highest number when it was opened */
     enum status failure;  /* of this operation */
     struct err failure_err;
     struct db_statement statements[DB_STATEMENTS_MAX];
