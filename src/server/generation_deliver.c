@@ -147,7 +147,9 @@ static void count_predicted(struct answer_choice *a, const struct choice *c, uin
 /* With the first token of the choice that has the prompt, or at an end without any: an answer that
  * is done does not change, because it may be read by other threads. */
 static void count_cached(struct generation *gen, uint32_t i, const struct choice *c) {
-    if (c->index > 0 || gen->choices[i].taken > 0 || answer_is_done(&gen->answer)) return;
+    struct generation_choice *mine = &gen->choices[i];
+    if (c->index > 0 || mine->is_cached_counted || answer_is_done(&gen->answer)) return;
+    mine->is_cached_counted = true;
     gen->answer.cached_tokens += atomic_load_explicit(&c->cached_tokens, memory_order_relaxed);
 }
 

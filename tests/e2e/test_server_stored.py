@@ -175,6 +175,18 @@ def test_a_stream_of_a_stored_response_continues_after_a_number(server):
         assert not server.get(f"/v1/responses/{id_}?stream=true&starting_after={beyond}").events
 
 
+def test_the_cached_tokens_of_a_prompt_that_ends_first_count_once(model, tmp_path):
+    def cached(prompt, **headers):
+        body = {"model": "tiny", "prompt": prompt, "max_tokens": 2, "seed": 5}
+        reply = server.request("POST", "/v1/completions", body, headers)
+        return reply.json["usage"]["prompt_tokens_details"]["cached_tokens"]
+    flags = ("--policy", "sjf", "--set", "max_step_tokens=64")  # the short prompt ends first
+    with serve(model, tmp_path, *flags, runner=PACED) as server:
+        short = "b" * 70
+        assert cached(short) == 0
+        assert cached(["a" * 3000, short], **{"x-jitney-keep": "durable"}) == cached(short) > 0
+
+
 # --- conversations ---
 
 def test_a_response_continues_the_previous_one(client, server):
