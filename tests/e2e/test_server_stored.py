@@ -432,6 +432,25 @@ def test_another_model_ends_the_answer_with_a_named_error(model, tmp_path, tmp_p
         assert server.get(f"/v1/responses/{made['id']}").json["status"] == "failed"
 
 
+def test_an_answer_whose_key_was_removed_ends_in_its_own_format(model, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text(KEYS)
+    with crashing(model, tmp_path, "--api-key-file", keys) as server:
+        server.key = "sesame"
+        made = server.post("/v1/responses", response_body(300, background=True)).json
+    keys.write_text("other name=bob\n")
+    with serve(model, tmp_path, "--api-key-file", keys) as server:
+        assert wait_until(lambda: any("event=resumed" in line for line in server.lines))
+    keys.write_text(KEYS)
+    with serve(model, tmp_path, "--api-key-file", keys) as server:
+        server.key = "sesame"
+        reply = ended(server, made["id"])
+        assert (reply["id"], reply["status"]) == (made["id"], "failed")
+        assert "was removed" in reply["error"]["message"]
+        events = server.get(f"/v1/responses/{made['id']}?stream=true").events
+        assert events[-1][0] == "response.failed" and "was removed" in events[-1][2]
+
+
 # --- owners and the folder ---
 
 def test_a_key_sees_its_own(model, tmp_path):
