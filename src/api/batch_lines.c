@@ -236,10 +236,23 @@ void batch_check_deinit(struct batch_check *c) {
     buf_deinit(&c->body);
 }
 
+struct str batch_skip_mark(struct str line) {
+    return str_starts(line, STR("\xEF\xBB\xBF")) ? str_skip(line, 3) : line;
+}
+
+/* "JSON line 1 column 5: .." is column 5 of whichever line of the file it is. */
+static enum status refuse_json(struct batch_check *c, const struct err *err) {
+    char message[MESSAGE_BYTES + ERR_TEXT_BYTES];
+    struct str text = str_of(err->text), place = STR("JSON line 1 ");
+    if (str_starts(text, place)) text = str_skip(text, place.len);
+    snprintf(message, sizeof(message), "The line is not valid JSON: %.*s.", STR_ARG(text));
+    return refuse(c, "invalid_json_line", NULL, message);
+}
+
 enum status batch_check_line(struct batch_check *c, struct str text, bool is_too_long,
                              struct batch_line *out) {
     struct err err = {0};
-    char message[MESSAGE_BYTES + ERR_TEXT_BYTES];
+    char message[MESSAGE_BYTES];
     if (c->is_over) return ST_BAD;
     c->line_count++;
     json_destroy(c->doc);
@@ -256,10 +269,7 @@ enum status batch_check_line(struct batch_check *c, struct str text, bool is_too
                  BATCH_LINE_BYTES_MAX);
         return refuse(c, "line_too_long", NULL, message);
     }
-    if (json_parse(text, &json_limits_request, &c->doc, &err) != ST_OK) {
-        snprintf(message, sizeof(message), "The line is not valid JSON: %s.", err.text);
-        return refuse(c, "invalid_json_line", NULL, message);
-    }
+    if (json_parse(text, &json_limits_request, &c->doc, &err) != ST_OK) return refuse_json(c, &err);
     return read_line(c, out);
 }
 

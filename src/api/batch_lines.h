@@ -80,6 +80,8 @@ struct batch_check {
  * any number of lines. ST_NOMEM; it is to be deinitialised in any case. */
 enum status batch_check_init(struct batch_check *c, struct str endpoint);
 void batch_check_deinit(struct batch_check *c);
+/* The first line of a file without the byte order mark that some editors put before it. */
+struct str batch_skip_mark(struct str line);
 /* ST_OK: `out` has the line (its number counts lines without an error, from 0); its strings are
  * valid until the next call. ST_MISSING: a blank line, which is left out. ST_BAD: an error was
  * added. ST_NOMEM. */

@@ -65,6 +65,7 @@ static enum status check_lines(struct batch_input *in, struct batch_check *c, st
         const char *end = memchr(rest.ptr, '\n', rest.len);
         struct str line = str_take(rest, end ? (size_t)(end - rest.ptr) : rest.len);
         rest = str_skip(rest, line.len + (end ? 1 : 0));
+        if (c->line_count == 0) line = batch_skip_mark(line);
         line = str_trim(line);
         enum status st = batch_check_line(c, line, line.len > BATCH_LINE_BYTES_MAX, &checked);
         if (st == ST_OK) st = add_item(in, line, checked.order, err);

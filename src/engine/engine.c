@@ -248,7 +248,7 @@ static void outbox_publish(struct engine *e, int64_t now_us) {
         struct choice *c = e->choices[event.seq];
         CHECK(c);
         CHECK(c->request->id == event.request);
-        c->cached_tokens = event.cached_tokens;
+        atomic_store_explicit(&c->cached_tokens, event.cached_tokens, memory_order_relaxed);
         c->preempt_count = event.preempt_count;
         atomic_store_explicit(&c->drafted, event.drafted, memory_order_relaxed);
         c->accepted = event.accepted;

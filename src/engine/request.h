@@ -82,6 +82,7 @@ struct choice {
      * the token was an accepted draft. Written before `ready`. NULL: they do not. */
     _Atomic uint8_t *predicted; /* a byte is read while later bits of it are set */
     _Atomic unsigned drafted;   /* drafts that were compared with samples; written before `ready` */
+    _Atomic unsigned cached_tokens; /* set before the first token, or else before the end */
 
     _Atomic unsigned finish; /* enum finish_reason; set after the last `ready` */
 
@@ -92,7 +93,7 @@ struct choice {
     /* Published with `finish`. */
     /* FINISH_STOP: the end or stop token, which is the last of `tokens`; else -1. */
     int32_t ended_by;
-    uint32_t cached_tokens, preempt_count;
+    uint32_t preempt_count;
     uint32_t accepted; /* of `drafted`, those that were equal */
     /* admitted: it got a slot in the batch. */
     int64_t submitted_us, admitted_us, first_token_us, finished_us;

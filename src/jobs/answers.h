@@ -120,8 +120,9 @@ enum status conversations_append(struct store_db *db, struct str owner, struct s
 /* All items as one JSON list, as answers_items. */
 enum status conversations_items(struct store_db *db, struct str owner, struct str id,
                                 size_t bytes_max, struct str *out, struct err *err);
-/* ST_BAD: an answer that will add to it is not complete. */
-enum status conversations_check_complete(struct store_db *db, struct str id, struct err *err);
+/* ST_MISSING; ST_BAD: an answer that will add to it is not complete. */
+enum status conversations_check_complete(struct store_db *db, struct str owner, struct str id,
+                                         struct err *err);
 /* A page: oldest first if `ascending`; `each` gets one item's id and its JSON. */
 enum status conversations_list(struct store_db *db, const struct answers_page *page, struct str id,
                                bool (*each)(void *ctx, struct str item_id, struct str json),

@@ -272,6 +272,8 @@ enum status batches_next_open(struct store_db *db, int64_t after, int64_t *rowid
     return st;
 }
 
+bool batches_is_new(const struct store_db *db, int64_t rowid) { return rowid > db->last_batch; }
+
 #define PAGE_ANY(order) COLUMNS "WHERE ?1 = '' AND kind = ?2 AND number " order " LIMIT ?4"
 #define PAGE_OWNED(order) COLUMNS "WHERE owner = ?1 AND kind = ?2 AND number " order " LIMIT ?4"
 #define UP "> ?3 ORDER BY number"

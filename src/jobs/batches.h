@@ -75,6 +75,8 @@ enum status batches_list(struct store_db *db, const struct batches_page *page,
 /* Those that are not in a final state, in the order of creation, after row number `after`. */
 enum status batches_next_open(struct store_db *db, int64_t after, int64_t *rowid,
                               struct batch_row *out, struct err *err);
+/* Was the row inserted since the store was opened? */
+bool batches_is_new(const struct store_db *db, int64_t rowid);
 
 /* ---- validation ---- */
 

@@ -191,8 +191,10 @@ enum status items_take(struct buf *list, struct str *out, struct err *err) {
     return ST_OK;
 }
 
-enum status conversations_check_complete(struct store_db *db, struct str id, struct err *err) {
-    int64_t count = 0;
+enum status conversations_check_complete(struct store_db *db, struct str owner, struct str id,
+                                         struct err *err) {
+    int64_t number = 0, count = 0;
+    TRY(find_number(db, owner, id, &number, err));
     TRY(db_get_int(db, "SELECT count(*) FROM answers WHERE state = 0 AND conversation = ?",
                    VALUES(V_TEXT(id)), &count, err));
     if (count == 0) return ST_OK;

@@ -250,6 +250,7 @@ enum status db_prepare_control(struct store_db *db, struct err *err) {
 enum status db_begin(struct store_db *db, bool is_read, struct err *err) {
     CHECK(!db->reads_only);
     db->failure = ST_OK;
+    db->reserved = 0;
     TRY(db_check_files(db, err));
     if (db_has_transaction(db)) TRY(control(db, ROLLBACK, err)); /* which failed before */
     return control(db, is_read ? BEGIN_READ : BEGIN_WRITE, err);

@@ -60,6 +60,8 @@ struct store_db {
     bool reads_only;      /* this operation may not write */
     bool sweeps, vacuums; /* there may be rows without an owner, and free pages */
     bool checkpoints;     /* move the log to the database although it is short */
+    int64_t last_batch;   /* the highest number when it was opened */
+    uint64_t reserved;    /* bytes of new work in this transaction */
     enum status failure;  /* of this operation */
     struct err failure_err;
     struct db_statement statements[DB_STATEMENTS_MAX];
@@ -103,8 +105,9 @@ bool db_needs_upkeep(const struct store_db *db);
 enum status db_upkeep(struct store_db *db, struct err *err);
 enum status db_probe(struct store_db *db,
                      struct err *err); /* write something, to see if it works */
-/* ST_FULL: with `bytes` more the database would use what is reserved for results of earlier work.
- * Every verb that adds new work asks first. */
+/* ST_FULL: with `bytes` more the database would use what is reserved for results of earlier work,
+ * or the disk would have no room to move the log to the database. Every verb that adds new work
+ * asks first. */
 enum status db_reserve(struct store_db *db, uint64_t bytes, struct err *err);
 uint64_t db_bytes(struct store_db *db); /* of the database and its log */
 

@@ -181,6 +181,8 @@ static enum status open_sqlite(struct store_db *db, const char *vfs, struct err 
     TRY(db_migrate(db, err));
     TRY(limit_size(db, err));
     TRY(drop_unready_files(db, err));
+    TRY(db_get_int(db, "SELECT coalesce(max(number), 0) FROM batches", NO_VALUES, &db->last_batch,
+                   err));
     db->sweeps = db->vacuums = true;
     return ST_OK;
 }

@@ -204,7 +204,8 @@ static void do_upkeep(struct store *s, bool is_failing) {
     }
     if (o.st == ST_OK && db_needs_upkeep(s->db)) {
         o.st = db_upkeep(s->db, &o.err);
-        if (o.st != ST_OK) give_back(s, &none, &o);
+        /* That the log cannot be moved for want of space does not mean that writing fails. */
+        if (o.st != ST_OK && o.st != ST_FULL) give_back(s, &none, &o);
     }
     s->pace.has_failed = o.st != ST_OK;
     s->pace.upkeep_us = clock_now(&clock_real);

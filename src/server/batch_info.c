@@ -185,6 +185,8 @@ void handle_batches(struct http_request *req) {
     if (!r) return;
     r->page = page;
     str_store(str_of(after), r->after, sizeof(r->after));
+    r->base.cursor = r->after;
+    r->base.cursor_name = "after";
     r->base.run = run_list;
     stored_read_push(&r->base, true);
 }
@@ -204,6 +206,8 @@ static enum status read_page(const struct http_request *req, struct batch_read *
     r->is_reversed = q.before.len > 0;
     r->page.ascending ^= r->is_reversed;
     str_store(r->is_reversed ? q.before : q.after, r->after, sizeof(r->after));
+    r->base.cursor = r->after;
+    r->base.cursor_name = r->is_reversed ? "before_id" : "after_id";
     for (int i = 0; i < 3; i++) buf_deinit(&texts[i]);
     return st;
 }

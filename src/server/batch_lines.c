@@ -105,9 +105,17 @@ static void on_fetched(struct batch_run *run) {
     runs_set_due(run->all);
 }
 
+/* A batch that has nothing in memory may always fetch: the lines of batches that cannot go on must
+ * not stop all others. */
+static bool may_fetch(const struct batch_run *run) {
+    if (run->is_all_fetched || run->is_busy || run->retry_us) return false;
+    if (run->ready.count >= PAGE_LINES / 2) return false;
+    const bool is_empty = run->ready.count + run->running.count + run->ended.count == 0;
+    return is_empty || run->all->line_bytes <= LINES_BYTES_MAX;
+}
+
 static void fetch(struct batch_run *run) {
-    if (run->is_all_fetched || run->is_busy || run->retry_us) return;
-    if (run->ready.count >= PAGE_LINES / 2 || run->all->line_bytes > LINES_BYTES_MAX) return;
+    if (!may_fetch(run)) return;
     run_push(run, fetch_page, on_fetched, true);
 }
 
@@ -205,13 +213,12 @@ static bool is_embedding(const struct batch_run *run) {
 }
 
 static uint32_t most_of(const struct batch_run *run, const struct served_model *m) {
-    if (!m || m->state != LOAD_READY) return UNKNOWN_LIMIT;
+    if (!m) return UNKNOWN_LIMIT;
     if (is_embedding(run) || !m->engine) return EMBEDDINGS_LIMIT;
     return engine_batch_places(m->engine);
 }
 
 static bool has_room(const struct batch_run *run, uint32_t slot, const struct served_model *m) {
-    if (m && m->state != LOAD_READY) return false; /* it was not loaded: its lines wait */
     const uint32_t most = most_of(run, m), limit = run->all->limit[slot];
     return run->all->live[slot] < (limit > 0 && limit < most ? limit : most);
 }
@@ -342,12 +349,12 @@ static bool may_start(const struct batch_run *run) {
 
 bool lines_start_one(struct batch_run *run) {
     if (!may_start(run)) return false;
-    fetch(run);
-    if (run->ready.count == 0) return false;
     const struct served_model *m = model_of(run);
     const uint32_t slot = slot_of(run, m);
-    if (m && (m->state == LOAD_WAITING || m->state == LOAD_LOADING)) return false;
-    if (!has_room(run, slot, m)) return false;
+    const bool is_ready = !m || m->state == LOAD_READY;
+    if (!is_ready && run->left > 0) return false; /* its lines wait, in the store */
+    fetch(run);
+    if (run->ready.count == 0 || !has_room(run, slot, m)) return false;
     start_line(line_of(list_pop_first(&run->ready)), slot);
     return true;
 }

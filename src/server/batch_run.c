@@ -255,9 +255,10 @@ static enum status read_next_open(struct store_op *op, struct store_db *db) {
     int64_t found = 0;
     batch_row_deinit(&all->recovered);
     all->recovered = (struct batch_row){0};
-    enum status st = batches_next_open(db, all->recovered_to, &found, &all->recovered, &op->err);
+    TRY(batches_next_open(db, all->recovered_to, &found, &all->recovered, &op->err));
     all->recovered_next = found; /* this function may run twice from the same place */
-    return st;
+    /* A new batch has its run already, or is being stored by a request. */
+    return batches_is_new(db, found) ? ST_MISSING : ST_OK;
 }
 
 static void on_next_open(struct store_op *op) {

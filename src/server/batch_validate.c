@@ -127,6 +127,7 @@ static void check_slice(struct task *task) {
     line_splitter_push(&r->splitter, (struct str){r->slice, r->got}, r->is_last);
     while (!c->is_over && line_splitter_next(&r->splitter, &text)) {
         struct batch_line line;
+        if (c->line_count == 0) text = batch_skip_mark(text);
         enum status st = batch_check_line(c, text, r->splitter.too_long, &line);
         if (st == ST_OK && c->error_count == 0) st = batch_slice_keep(&r->lines, &line);
         if (st == ST_NOMEM) task->status = st;

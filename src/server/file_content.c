@@ -89,6 +89,9 @@ static void read_next(struct content *c) {
 }
 
 static void refuse(struct content *c) {
+    if (c->error.status == 0 && c->op.status == ST_MISSING)
+        api_refuse(&c->error, 404, NULL, "not_found", "no such %s: \"%.*s\"", c->kind->what,
+                   STR_ARG(c->http->arg));
     if (c->error.status == 0) storage_refuse(c->op.status, &c->op.err, c->kind->what, &c->error);
     respond_error(c->http, &c->error);
     mem_free(c);

@@ -53,11 +53,12 @@ void handle_files(struct http_request *req) {
     struct page_choice page;
     char after[STORED_AFTER_BYTES];
     if (!stored_page_read(req, &page_rules_files, &page, after)) return;
-    struct files_read *r =
-        stored_read_create(req, sizeof(*r), "file with the id in 'after'", (struct str){0});
+    struct files_read *r = stored_read_create(req, sizeof(*r), "file", (struct str){0});
     if (!r) return;
     r->page = page;
     str_store(str_of(after), r->after, sizeof(r->after));
+    r->base.cursor = r->after;
+    r->base.cursor_name = "after";
     read_purpose(req, r->purpose);
     r->base.run = run_list;
     stored_read_push(&r->base, true);

@@ -144,12 +144,22 @@ static void count_predicted(struct answer_choice *a, const struct choice *c, uin
         atomic_load_explicit(&c->drafted, memory_order_relaxed) - a->predicted_tokens;
 }
 
+/* With the first token of the choice that has the prompt, or at an end without any: an answer that
+ * is done does not change, because it may be read by other threads. */
+static void count_cached(struct generation *gen, uint32_t i, const struct choice *c) {
+    struct generation_choice *mine = &gen->choices[i];
+    if (c->index > 0 || mine->is_cached_counted || answer_is_done(&gen->answer)) return;
+    mine->is_cached_counted = true;
+    gen->answer.cached_tokens += atomic_load_explicit(&c->cached_tokens, memory_order_relaxed);
+}
+
 static void push_tokens(struct generation *gen, uint32_t i, const struct choice *c, uint32_t end) {
     struct generation_choice *mine = &gen->choices[i];
     struct event_log *log = log_of(gen);
     uint32_t before = mine->taken;
     bool met = false;
     if (is_empty(gen)) return;
+    if (c->prompt_tokens + mine->taken < end) count_cached(gen, i, c);
     for (uint32_t at = c->prompt_tokens + mine->taken; at < end && !met; at++) {
         mine->taken++;
         gen->answer.choices[i].answer_tokens = mine->taken;
@@ -221,7 +231,7 @@ static void end_choice(struct generation *gen, uint32_t i, const struct choice *
         gen->counted--;
         gen->model->live_choices--;
     }
-    if (c->index == 0) gen->answer.cached_tokens += c->cached_tokens;
+    count_cached(gen, i, c);
     bool is_earlier = gen->started_us == 0 || c->admitted_us < gen->started_us;
     if (c->admitted_us > 0 && is_earlier) gen->started_us = c->admitted_us;
     if (mine->is_closed) return;

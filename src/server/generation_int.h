@@ -27,10 +27,11 @@ struct generation_part {
 
 struct generation_choice {
     struct event_writer *writer;
-    uint32_t taken;   /* tokens of the answer that became events */
-    bool is_closed;   /* it gets no further events */
-    bool is_finished; /* the engine has ended it, or never had it */
-    int64_t last_us;  /* when its last tokens arrived; 0: it has none */
+    uint32_t taken;         /* tokens of the answer that became events */
+    bool is_closed;         /* it gets no further events */
+    bool is_finished;       /* the engine has ended it, or never had it */
+    bool is_cached_counted; /* its prompt's cached tokens are in the answer */
+    int64_t last_us;        /* when its last tokens arrived; 0: it has none */
 };
 
 struct generations {

@@ -237,12 +237,14 @@ static const struct sink_kind keeper_kind = {
 
 /* ---- the beginning ---- */
 
-/* That the conversation is free was seen before, too, but another request may have come between. */
+/* That the conversation is there and free was seen before, too, but another request may have come
+ * between. */
 static enum status run_insert(struct store_op *op, struct store_db *db) {
     struct stored *r = LIST_ITEM(&op->in_store, struct stored, insert.in_store);
     const struct str conversation = r->row.conversation;
     enum status st = ST_OK;
-    if (conversation.len > 0) st = conversations_check_complete(db, conversation, &op->err);
+    if (conversation.len > 0)
+        st = conversations_check_complete(db, r->row.owner, conversation, &op->err);
     r->is_locked = st == ST_BAD;
     TRY(st);
     return answers_insert(db, &r->row, &op->err);
@@ -260,6 +262,8 @@ static void insert_done(struct store_op *op) {
     buf_deinit(&r->prompt);
     if (r->is_locked)
         api_refuse(&e, 409, "conversation", "conversation_locked", "%s", op->err.text);
+    else if (st == ST_MISSING)
+        api_refuse(&e, 404, "conversation", "not_found", "%s", op->err.text);
     else if (st != ST_OK)
         storage_refuse(st, &op->err, "answer", &e);
     if (r->is_inserted && !r->keeper) push_finish(r); /* it was cancelled: deletes the row */

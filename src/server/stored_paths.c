@@ -256,13 +256,21 @@ static bool query_is(const struct http_request *req, const char *name, const cha
     return is_equal;
 }
 
+static bool query_has(const struct http_request *req, const char *name) {
+    struct buf text;
+    buf_init(&text, 64);
+    bool has = http_query_find(req->head->query, name, &text);
+    buf_deinit(&text);
+    return has;
+}
+
 void handle_response_get(struct http_request *req) {
     struct str id;
     uint64_t sequence;
     if (!read_id(req, req->arg, "resp_", "response", &id)) return;
-    if (!http_request_query_u64(req, "starting_after", UINT64_MAX, &sequence)) return;
+    if (!http_request_query_u64(req, "starting_after", 0, &sequence)) return;
     const bool is_stream = query_is(req, "stream", "true");
-    const uint32_t after = sequence == UINT64_MAX ? 0 : encoder_after_sequence(sequence);
+    const uint32_t after = query_has(req, "starting_after") ? encoder_after_sequence(sequence) : 0;
     struct generation *gen = find_live(req, id, RESPONSES);
     if (gen && is_stream) {
         stream_live(req, gen, after);
@@ -570,6 +578,8 @@ void handle_chats(struct http_request *req) {
     str_store(buf_str(&model), r->model, sizeof(r->model));
     buf_deinit(&model);
     str_store(str_of(after), r->after, sizeof(r->after));
+    r->base.cursor = r->after;
+    r->base.cursor_name = "after";
     r->choice = choice;
     object_page_init(&r->page, choice.limit);
     r->base.run = run_chats;

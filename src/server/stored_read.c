@@ -30,13 +30,21 @@ static struct str id_sent(const struct stored_read *r) {
     return str_ends(sent, id) ? sent : id;
 }
 
+static void name_missing(struct stored_read *r) {
+    if (r->id[0])
+        api_refuse(&r->error, 404, NULL, "not_found", "no such %s: \"%.*s\"", r->what,
+                   STR_ARG(id_sent(r)));
+    else if (r->cursor)
+        api_refuse(&r->error, 404, r->cursor_name, "not_found",
+                   "no such %s: \"%s\"; '%s' must be the id of one that exists", r->what, r->cursor,
+                   r->cursor_name);
+}
+
 static void done(struct store_op *op) {
     struct stored_read *r = read_of(op);
     struct http_request *req = r->http;
     if (req && op->status != ST_OK) {
-        if (r->error.status == 0 && op->status == ST_MISSING && r->id[0])
-            api_refuse(&r->error, 404, NULL, "not_found", "no such %s: \"%.*s\"", r->what,
-                       STR_ARG(id_sent(r)));
+        if (r->error.status == 0 && op->status == ST_MISSING) name_missing(r);
         if (r->error.status == 0) storage_refuse(op->status, &op->err, r->what, &r->error);
         respond_error(req, &r->error);
     } else if (req && r->reply) {

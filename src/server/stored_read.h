@@ -20,6 +20,8 @@ struct stored_read {
     const char *what;          /* "response", for errors */
     char owner[72];            /* of the request's key */
     char id[160];              /* what it asks for */
+    const char *cursor;        /* of a list: the id that `cursor_name` of the query has, or NULL */
+    const char *cursor_name;   /* "after" */
     struct buf body;           /* of the response; `run` may write it */
     struct api_error error;    /* `run` may set it: sent in place of storage_refuse's */
 

@@ -244,7 +244,7 @@ static void row_read(struct store_op *op) {
     log_row(r);
     bool is_here = key && generation_find(s->generations, key, r->row.id);
     if (!m) m = any_text_model(s);
-    if (!is_here && m && key && r->codec && r->request.codec)
+    if (!is_here && m && r->codec && r->request.codec) /* without a key it ends at once */
         resume_row(r, m, key);
     else if (!is_here)
         end_row(r);

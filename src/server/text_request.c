@@ -425,7 +425,8 @@ static enum status read_earlier(struct store_op *op, struct store_db *db) {
     struct str items = {0}, id = k->previous, owner = str_of(t->base.key->owner);
     if (k->previous.len > 0 && !stored_id_read(k->previous, "resp_", &id)) return ST_MISSING;
     /* After a crash an answer that the client has seen may be generated once more. */
-    if (k->previous.len == 0) TRY(conversations_check_complete(db, k->conversation, &op->err));
+    if (k->previous.len == 0)
+        TRY(conversations_check_complete(db, owner, k->conversation, &op->err));
     enum status st =
         k->previous.len > 0
             ? answers_items(db, owner, id, MERGED_BYTES_MAX, &items, &op->err)

@@ -155,6 +155,13 @@ def test_the_seed_decides_lines_that_have_none(model, tmp_path):
     assert texts[3] not in texts[:3]
 
 
+def test_the_input_may_have_a_byte_order_mark_and_lines_of_windows(model, tmp_path):
+    source, target = write(tmp_path / "in", lines_of(3)), tmp_path / "out"
+    source.write_bytes(b"\xef\xbb\xbf" + source.read_bytes().replace(b"\n", b"\r\n"))
+    batch(model, source, target, *SIM)
+    assert [x["custom_id"] for x in read(target)] == [f"id-{i}" for i in range(3)]
+
+
 def test_a_line_that_fails_does_not_stop_the_others(model, tmp_path):
     lines = lines_of(5)
     lines[2]["body"] = {"input": "x", "max_output_tokens": -4}

@@ -66,8 +66,10 @@ def test_files_are_listed_in_pages(client):
     assert [f.id for f in client.files.list(purpose="evals", limit=2)] == made[::-1]
     assert [f.id for f in client.files.list(purpose="evals", limit=2, order="asc")] == made
     assert [f.id for f in client.files.list(purpose="vision")] == []
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.NotFoundError, match="'after' must be the id of one that exists"):
         client.files.list(after="file-none")
+    with pytest.raises(openai.NotFoundError, match="file-none"):
+        client.files.content("file-none")
 
 
 def test_a_file_can_expire(client):
@@ -191,6 +193,11 @@ def test_a_file_with_errors_fails_the_batch(client):
     assert empty.status == "failed" and empty.errors.data[0].code == "empty_file"
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(client):
+    lines = b"\xef\xbb\xbf" + jsonl([chat_line(0), chat_line(1)])
+    assert wait(client, create(client, lines)).request_counts.completed == 2
+
+
 def test_long_lines_that_cross_slices_are_read_whole(client):
     lines = [json.dumps(chat_line(i))[:-1] + " " * size + "}"
              for i, size in enumerate((300_000, 10, 600_000, 262_144))]
@@ -225,6 +232,8 @@ def test_batches_are_listed_in_pages(client):
         client.batches.retrieve("batch_none")
     with pytest.raises(openai.NotFoundError):
         client.batches.cancel("batch_none")
+    with pytest.raises(openai.NotFoundError, match="no such batch: .*batch_none.*'after'"):
+        client.batches.list(after="batch_none")
 
 
 def test_the_input_of_a_batch_under_way_cannot_be_deleted(model, tmp_path):

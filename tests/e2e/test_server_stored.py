@@ -171,6 +171,20 @@ def test_a_stream_of_a_stored_response_continues_after_a_number(server):
         assert plain(reply.events) == plain(whole[after + 1:])
         assert json.loads(reply.events[0][2])["sequence_number"] == after + 1
     assert plain(server.get(f"/v1/responses/{id_}?stream=true").events) == plain(whole)
+    for beyond in (len(whole) - 1, 1 << 31, (1 << 64) - 1):
+        assert not server.get(f"/v1/responses/{id_}?stream=true&starting_after={beyond}").events
+
+
+def test_the_cached_tokens_of_a_prompt_that_ends_first_count_once(model, tmp_path):
+    def cached(prompt, **headers):
+        body = {"model": "tiny", "prompt": prompt, "max_tokens": 2, "seed": 5}
+        reply = server.request("POST", "/v1/completions", body, headers)
+        return reply.json["usage"]["prompt_tokens_details"]["cached_tokens"]
+    flags = ("--policy", "sjf", "--set", "max_step_tokens=64")  # the short prompt ends first
+    with serve(model, tmp_path, *flags, runner=PACED) as server:
+        short = "b" * 70
+        assert cached(short) == 0
+        assert cached(["a" * 3000, short], **{"x-jitney-keep": "durable"}) == cached(short) > 0
 
 
 # --- conversations ---
@@ -418,17 +432,39 @@ def test_another_model_ends_the_answer_with_a_named_error(model, tmp_path, tmp_p
         assert server.get(f"/v1/responses/{made['id']}").json["status"] == "failed"
 
 
+def test_an_answer_whose_key_was_removed_ends_in_its_own_format(model, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text(KEYS)
+    with crashing(model, tmp_path, "--api-key-file", keys) as server:
+        server.key = "sesame"
+        made = server.post("/v1/responses", response_body(300, background=True)).json
+    keys.write_text("other name=bob\n")
+    with serve(model, tmp_path, "--api-key-file", keys) as server:
+        assert wait_until(lambda: any("event=resumed" in line for line in server.lines))
+    keys.write_text(KEYS)
+    with serve(model, tmp_path, "--api-key-file", keys) as server:
+        server.key = "sesame"
+        reply = ended(server, made["id"])
+        assert (reply["id"], reply["status"]) == (made["id"], "failed")
+        assert "was removed" in reply["error"]["message"]
+        events = server.get(f"/v1/responses/{made['id']}?stream=true").events
+        assert events[-1][0] == "response.failed" and "was removed" in events[-1][2]
+
+
 # --- owners and the folder ---
 
 def test_a_key_sees_its_own(model, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text(KEYS)
-    with serve(model, tmp_path, "--api-key-file", keys) as server:
+    with serve(model, tmp_path, "--api-key-file", keys, runner=PACED) as server:
         server.key = "sesame"
         made = server.post("/v1/responses", response_body()).json
         chat = server.post("/v1/chat/completions", chat_body(store=True)).json
         talk = server.post("/v1/conversations", {}).json
+        busy = response_body(400, conversation=talk["id"], background=True)
+        assert server.post("/v1/responses", busy).status == 200
         server.key = "other"
+        assert server.post("/v1/responses", busy).status == 404
         for path in (f"/v1/responses/{made['id']}", f"/v1/chat/completions/{chat['id']}",
                      f"/v1/conversations/{talk['id']}", f"/v1/requests/{made['id']}"):
             assert server.get(path).status == 404, path

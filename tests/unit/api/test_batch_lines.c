@@ -194,6 +194,26 @@ static void test_bad_lines_are_named(void **state) {
     expect_fault(LINE("\"a\"", "\"model\":1"), "invalid_type", "body.model");
 }
 
+/* The line's number is in the error; JSON's own would be 1 on every line. */
+static void test_malformed_json_is_named_by_its_column(void **state) {
+    (void)state;
+    struct batch_line line;
+    begin();
+    expect_order(LINE("\"first\"", ""), 0);
+    assert_int_equal(batch_check_line(&check, STR("{\"a\":x}"), false, &line), ST_BAD);
+    assert_non_null(strstr(buf_text(&check.errors), "\"line\":2,"));
+    assert_non_null(strstr(buf_text(&check.errors), "not valid JSON: column 6: "));
+    batch_check_deinit(&check);
+}
+
+static void test_a_byte_order_mark_is_no_part_of_the_first_line(void **state) {
+    (void)state;
+    assert_true(str_is(batch_skip_mark(STR("\xEF\xBB\xBF{}")), "{}"));
+    assert_true(str_is(batch_skip_mark(STR("{}")), "{}"));
+    assert_int_equal(batch_skip_mark(STR("\xEF\xBB")).len, 2);
+    assert_int_equal(batch_skip_mark(STR("\xEF\xBB\xBF")).len, 0);
+}
+
 #define MIXED(id, url, body)                                                                       \
     "{\"custom_id\":\"" id "\",\"method\":\"POST\",\"url\":\"" url "\",\"body\":{" body "}}"
 
@@ -328,6 +348,8 @@ int main(void) {
         cmocka_unit_test(test_lines_become_requests),
         cmocka_unit_test(test_lines_with_a_common_prefix_run_together),
         cmocka_unit_test(test_bad_lines_are_named),
+        cmocka_unit_test(test_malformed_json_is_named_by_its_column),
+        cmocka_unit_test(test_a_byte_order_mark_is_no_part_of_the_first_line),
         cmocka_unit_test(test_without_an_endpoint_lines_may_differ),
         cmocka_unit_test(test_lines_have_limits),
         cmocka_unit_test(test_only_the_first_errors_are_listed),

@@ -198,6 +198,32 @@ static void test_a_batch_goes_from_validation_to_its_end(void **state) {
     assert_int_equal(open, 0);
 }
 
+static enum status insert_alone(struct store_db *db, void *ctx, struct err *err) {
+    (void)ctx;
+    return insert(db, err);
+}
+
+static enum status find_newness(struct store_db *db, void *ctx, struct err *err) {
+    int64_t at = 0;
+    struct batch_row row;
+    TRY(batches_next_open(db, 0, &at, &row, err));
+    batch_row_deinit(&row);
+    *(bool *)ctx = batches_is_new(db, at);
+    return ST_OK;
+}
+
+static void test_a_batch_is_new_until_the_store_is_opened_again(void **state) {
+    struct test_store *t = *state;
+    bool is_new = false;
+    assert_st(test_run(t, insert_alone, NULL), ST_OK);
+    assert_st(test_read(t, find_newness, &is_new), ST_OK);
+    assert_true(is_new);
+    test_shut(t);
+    assert_st(test_reopen(t), ST_OK);
+    assert_st(test_read(t, find_newness, &is_new), ST_OK);
+    assert_false(is_new);
+}
+
 static enum status validate(struct store_db *db, void *ctx, struct err *err) {
     (void)ctx;
     EXPECT(insert(db, err), ST_OK);
@@ -341,6 +367,7 @@ static void test_states_have_the_names_of_the_api(void **state) {
 int main(void) {
     const struct CMUnitTest cases[] = {
         CASE(test_a_batch_goes_from_validation_to_its_end),
+        CASE(test_a_batch_is_new_until_the_store_is_opened_again),
         CASE(test_lines_are_validated_again_after_they_were_cleared),
         CASE(test_a_batch_that_is_invalid_fails),
         CASE(test_results_of_a_cancelled_batch_stay),

@@ -549,6 +549,49 @@ static void test_a_full_disk_is_reported_and_writing_goes_on_when_it_has_room(vo
     assert_int_equal(umount(t->dir), 0);
 }
 
+static enum status make_file(struct store_db *db, void *ctx, struct err *err) {
+    const struct file_row row = {.id = STR("f"), .purpose = str_of(ctx)};
+    return files_create(db, &row, err);
+}
+static enum status append_to_file(struct store_db *db, void *ctx, struct err *err) {
+    return files_append(db, STR("f"), *(struct str *)ctx, err);
+}
+static enum status abandon_file(struct store_db *db, void *ctx, struct err *err) {
+    (void)ctx;
+    return files_abandon(db, STR("f"), err);
+}
+
+/* A file fills the disk and is given up: then there is room, and not only in the log. */
+static void fill_the_disk_with_a_file(struct test_store *t, char *purpose) {
+    if (mount("tmpfs", t->dir, "tmpfs", 0, "size=20m,mode=700") != 0) skip();
+    assert_st(test_reopen(t), ST_OK);
+    assert_st(test_run(t, make_file, purpose), ST_OK);
+    char *bytes = mem_alloc(1 << 20);
+    memset(bytes, 'b', 1 << 20);
+    struct str piece = {bytes, 1 << 20};
+    enum status st = ST_OK;
+    for (int i = 0; st == ST_OK && i < 40; i++) st = test_run(t, append_to_file, &piece);
+    assert_int_equal(st, ST_FULL);
+    assert_st(test_run(t, abandon_file, NULL), ST_OK);
+    struct text big = {STR("big"), {bytes, 1 << 20}};
+    for (int i = 0; i < 500 && test_run(t, put_answer, &big) != ST_OK; i++) usleep(10000);
+    assert_st(test_read(t, has_answer, &big), ST_OK);
+    mem_free(bytes);
+    test_check(t);
+    test_shut(t);
+    assert_int_equal(umount(t->dir), 0);
+}
+
+static void test_a_file_that_does_not_fit_leaves_room_for_others(void **state) {
+    char purpose[] = "batch";
+    fill_the_disk_with_a_file(*state, purpose);
+}
+
+static void test_what_is_deleted_makes_room_when_results_have_filled_the_disk(void **state) {
+    char purpose[] = "batch_output";
+    fill_the_disk_with_a_file(*state, purpose);
+}
+
 static void test_a_read_only_disk_is_reported_and_writing_goes_on_later(void **state) {
     struct test_store *t = *state;
     if (mount("tmpfs", t->dir, "tmpfs", 0, "size=8m,mode=700") != 0) skip();
@@ -592,6 +635,8 @@ int main(void) {
         CASE(test_a_limit_leaves_room_for_results_and_deletions),
         CASE(test_space_of_deleted_rows_is_given_back),
         CASE(test_a_full_disk_is_reported_and_writing_goes_on_when_it_has_room),
+        CASE(test_a_file_that_does_not_fit_leaves_room_for_others),
+        CASE(test_what_is_deleted_makes_room_when_results_have_filled_the_disk),
         CASE(test_a_read_only_disk_is_reported_and_writing_goes_on_later),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

@@ -326,6 +326,51 @@ static void test_a_batch_that_is_cancelled_while_it_is_read_runs_no_line(void **
     batch_rig_close(&b);
 }
 
+/* ---- memory ---- */
+
+static void test_a_batch_runs_although_others_fill_the_memory(void **state) {
+    (void)state;
+    struct batch_rig b;
+    batch_rig_open(&b);
+    runs_of(&b)->line_bytes += LINES_BYTES_MAX + 1; /* of batches that cannot go on */
+    create(&b, 200);                                /* several pages */
+    until_ended(&b);
+    assert_counts(&b, "completed", 200, 0);
+    runs_of(&b)->line_bytes -= LINES_BYTES_MAX + 1;
+    batch_rig_close(&b);
+}
+
+static struct batch_run *only_run(struct batch_rig *b) {
+    const struct batch_runs *all = runs_of(b);
+    assert_int_equal(all->open, 1);
+    const struct batch_owner *o = LIST_ITEM(all->owners.first, struct batch_owner, in_all);
+    return LIST_ITEM(o->runs.first, struct batch_run, in_owner);
+}
+
+static void test_lines_of_a_model_that_is_not_ready_stay_in_the_store(void **state) {
+    (void)state;
+    struct batch_rig b;
+    batch_rig_open(&b);
+    struct served_model *m = registry_at(b.rig.server->registry, 0);
+    m->state = LOAD_FAILED;
+    create(&b, 20);
+    const int64_t began_us = __real_clock_now(&clock_real);
+    while (only_run(&b)->step != RUN_RUNNING || store_pending(b.rig.server->store) > 0) {
+        assert_false(rig_is_late(began_us));
+        turn(&b);
+    }
+    for (int i = 0; i < 3; i++) { /* time in which lines would come */
+        rig_pass_us(1000000);
+        for (int j = 0; j < 100 || store_pending(b.rig.server->store) > 0; j++) turn(&b);
+    }
+    assert_int_equal(runs_of(&b)->open, 1);
+    assert_int_equal(runs_of(&b)->line_bytes, 0);
+    m->state = LOAD_READY;
+    until_ended(&b);
+    assert_counts(&b, "completed", 20, 0);
+    batch_rig_close(&b);
+}
+
 /* ---- the end of the process ---- */
 
 static void end_server(struct batch_rig *b) {
@@ -352,6 +397,51 @@ static void begin_next_server(struct batch_rig *b) {
         assert_false(rig_is_late(began_us));
         rig_turn(&b->rig);
     }
+}
+
+/* A message batch of which only some requests are stored, as a request leaves it for a moment. */
+struct unfinished {
+    struct store_op op;
+    bool is_done, inserts;
+};
+
+static enum status put_or_find(struct store_op *op, struct store_db *db) {
+    const struct unfinished *u = (struct unfinished *)(void *)op;
+    const struct batch_row row = {
+        .id = STR("msgbatch_1"), .kind = BATCH_ANTHROPIC, .endpoint = STR("/v1/messages")};
+    struct batch_row found = {0};
+    if (u->inserts) return batches_insert(db, &row, &op->err);
+    enum status st = batches_find(db, STR(""), row.id, &found, &op->err);
+    batch_row_deinit(&found);
+    return st;
+}
+
+static void note_done(struct store_op *op) { ((struct unfinished *)(void *)op)->is_done = true; }
+
+static enum status run_unfinished(struct batch_rig *b, bool inserts) {
+    struct unfinished u = {.op = {.run = put_or_find, .done = note_done}, .inserts = inserts};
+    const int64_t began_us = __real_clock_now(&clock_real);
+    storage_push(b->rig.server, &u.op);
+    while (!u.is_done || store_pending(b->rig.server->store) > 0) {
+        assert_false(rig_is_late(began_us));
+        rig_turn(&b->rig);
+    }
+    return u.op.status;
+}
+
+static void test_a_batch_that_is_being_created_is_removed_by_the_next_server_alone(void **state) {
+    (void)state;
+    struct batch_rig b;
+    batch_rig_open(&b);
+    assert_int_equal(run_unfinished(&b, true), ST_OK);
+    batch_runs_recover(runs_of(&b)); /* as if this server were still reading the open batches */
+    for (int i = 0; i < 3; i++) assert_int_equal(run_unfinished(&b, false), ST_OK);
+    assert_int_equal(runs_of(&b)->open, 0);
+    end_server(&b);
+    begin_next_server(&b);
+    until_ended(&b);
+    assert_int_equal(run_unfinished(&b, false), ST_MISSING);
+    batch_rig_close(&b);
 }
 
 /* ---- a clock that jumps ---- */
@@ -453,7 +543,10 @@ int main(void) {
         cmocka_unit_test(test_a_line_that_fails_three_times_has_an_error),
         cmocka_unit_test(test_an_output_file_that_cannot_be_written_is_tried_again),
         cmocka_unit_test(test_output_files_exist_from_the_end_of_their_batch_on),
+        cmocka_unit_test(test_a_batch_runs_although_others_fill_the_memory),
+        cmocka_unit_test(test_lines_of_a_model_that_is_not_ready_stay_in_the_store),
         cmocka_unit_test(test_a_batch_that_is_cancelled_while_it_is_read_runs_no_line),
+        cmocka_unit_test(test_a_batch_that_is_being_created_is_removed_by_the_next_server_alone),
         cmocka_unit_test(test_a_clock_that_goes_back_changes_nothing),
         cmocka_unit_test(test_a_batch_that_expired_stays_so_when_the_clock_goes_back),
         cmocka_unit_test(test_what_is_left_at_the_end_is_run_by_the_next_server),

@@ -198,6 +198,33 @@ static int64_t cached_of(struct server_rig *g, const char *prompts, uint32_t n) 
     return cached;
 }
 
+/* The response is written before the engine knows of the end. */
+static void test_an_answer_that_a_stop_string_ends_has_its_cached_tokens(void **state) {
+    (void)state;
+    struct server_rig g;
+    struct reply r;
+    struct buf prompt, body;
+    rig_open(&g, KEYS, NULL);
+    buf_init(&prompt, 1 << 16);
+    buf_init(&body, 1 << 16);
+    put_prompt(&prompt, 7, 100);
+    buf_printf(&body, "{\"max_tokens\":8,\"seed\":3,\"prompt\":%s}", buf_text(&prompt));
+    ask(&g, &r, "POST /v1/completions", ALICE, buf_text(&body));
+    buf_clear(&body);
+    buf_printf(&body, "{\"max_tokens\":40,\"seed\":3,\"prompt\":%s,\"stop\":", buf_text(&prompt));
+    buf_put_json_string(&body, json_str(reply_path(r.json, "choices.0.text")));
+    buf_put_char(&body, '}');
+    reply_free(&r);
+    ask(&g, &r, "POST /v1/completions", ALICE, buf_text(&body));
+    assert_json_text(&r, "choices.0.finish_reason", "stop");
+    assert_json_int(&r, "usage.prompt_tokens_details.cached_tokens",
+                    cached_of(&g, buf_text(&prompt), 1));
+    reply_free(&r);
+    buf_deinit(&prompt);
+    buf_deinit(&body);
+    rig_close(&g);
+}
+
 /* Each prompt counts, and once, however many choices it has and whichever ends last. */
 static void test_cached_tokens_of_several_prompts_are_added(void **state) {
     (void)state;
@@ -603,6 +630,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_request_has_the_same_numbers_everywhere),
         cmocka_unit_test(test_cached_tokens_are_logged_and_traced),
+        cmocka_unit_test(test_an_answer_that_a_stop_string_ends_has_its_cached_tokens),
         cmocka_unit_test(test_cached_tokens_of_several_prompts_are_added),
         cmocka_unit_test(test_the_first_choice_to_begin_ends_the_wait),
         cmocka_unit_test(test_the_time_of_a_slow_body_is_not_counted),
