@@ -186,6 +186,7 @@ static void apply_row(struct sched *s, struct plan_row *row, const struct row_re
     seq->run_steps++;
     kv_seq_commit(s->kv, seq->kv, seq->tokens, seq->computed);
     enum finish_reason finish = FINISH_NONE;
+    if (row->samples && seq->computed == seq->prompt_tokens) sched_lines_first_token(s, row->seq);
     if (row->samples) finish = append(seq, result, now_us);
     /* A decode stays one, unless tokens were forced. */
     if (s->slots[row->seq].is_prefilling || result->forced_count > 0)
@@ -208,6 +209,7 @@ void sched_apply(struct sched *s, struct plan *plan, const struct step_result *r
     uint64_t number = sched_take_oldest(s, plan);
     bool is_assumed = s->is_assumed;
     s->is_assumed = false;
+    sched_lines_count_time(s, plan, (double)result->elapsed_us);
     learn_cost(s, plan, result->elapsed_us);
     count_positions(s, plan, is_assumed);
     sched_update_view(s, now_us);
