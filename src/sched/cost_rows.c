@@ -1,11 +1,15 @@
 /* sched/cost_rows.c - see sched/cost_rows.h. */
 #include "sched/cost_rows.h"
 
+#include <stdbool.h>
+
 #include "base/check.h"
 #include "sched/cost.h"
 
-static const double LEARN_RATE = 0.05;
-static const double OUTLIER_TIMES = 2; /* more than this times the mean is clipped */
+/* Interruptions make single steps longer, never shorter: a mean falls faster than it rises. */
+static const double RISE_RATE = 0.05, FALL_RATE = 0.2;
+static const double OUTLIER_TIMES = 2; /* more than this times what was expected is clipped */
+static const double FORGET_RATE = 1.0 / 1024;
 static const double LEAST_US = 1;
 
 /* The mean of n rows has changed: those of fewer rows are not above it, of more not below it. */
@@ -16,15 +20,14 @@ static void keep_order(struct cost_rows *c, uint32_t n) {
         if (c->us[i] > 0 && c->us[i] < c->us[n]) c->us[i] = c->us[n];
 }
 
-void cost_rows_observe(struct cost_rows *c, const struct cost_model *m, uint32_t rows,
-                       uint64_t attended, double us) {
-    if (rows == 0 || rows > COST_ROWS_MAX) return;
-    us -= m->weight[2] * (double)attended;
-    if (!(us > LEAST_US)) us = LEAST_US;
-    double *mean = &c->us[rows];
-    if (*mean > 0 && us > OUTLIER_TIMES * *mean) us = OUTLIER_TIMES * *mean;
-    *mean = *mean > 0 ? *mean + LEARN_RATE * (us - *mean) : us;
-    keep_order(c, rows);
+/* A time that is too long for a target is never measured again, however wrong it is. So times of
+ * more rows than the step had approach, slowly, the cost model's price for the further rows. */
+static void forget(struct cost_rows *c, const struct cost_model *m, uint32_t n) {
+    double line_us = c->us[n];
+    for (uint32_t i = n + 1; i <= COST_ROWS_MAX; i++) {
+        line_us += m->weight[1];
+        if (c->us[i] > line_us) c->us[i] -= FORGET_RATE * (c->us[i] - line_us);
+    }
 }
 
 /* Without attention. */
@@ -40,6 +43,24 @@ static double rows_us(const struct cost_rows *c, const struct cost_model *m, uin
     if (below > 0) return c->us[below] + m->weight[1] * (n - below);
     double us = m->weight[0] + m->weight[1] * n;
     return above <= COST_ROWS_MAX && us > c->us[above] ? c->us[above] : us;
+}
+
+static bool is_empty(const struct cost_rows *c) {
+    for (uint32_t n = 1; n <= COST_ROWS_MAX; n++)
+        if (c->us[n] > 0) return false;
+    return true;
+}
+
+void cost_rows_observe(struct cost_rows *c, const struct cost_model *m, uint32_t rows,
+                       uint64_t attended, double us) {
+    if (rows == 0 || rows > COST_ROWS_MAX) return;
+    us -= m->weight[2] * (double)attended;
+    if (!(us > LEAST_US)) us = LEAST_US;
+    double *mean = &c->us[rows], most_us = OUTLIER_TIMES * rows_us(c, m, rows);
+    if (us > most_us && !is_empty(c)) us = most_us;
+    *mean = *mean > 0 ? *mean + (us < *mean ? FALL_RATE : RISE_RATE) * (us - *mean) : us;
+    keep_order(c, rows);
+    forget(c, m, rows);
 }
 
 double cost_rows_predict_us(const struct cost_rows *c, const struct cost_model *m, uint32_t rows,

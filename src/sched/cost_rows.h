@@ -6,6 +6,11 @@
  * for small n, without what attention costs. It decides which rows of batch lines are cheap enough
  * beside others. A time that was never measured is interpolated between its neighbours, or
  * continued from the nearest one at the price of the cost model. More rows never take less time.
+ *
+ * Other programs interrupt single steps. So a mean falls faster than it rises, a time counts for at
+ * most twice what was expected, and the times of more rows than a step had approach the price of
+ * the cost model: rows that are expected to take too long are not planned, so no measurement could
+ * correct them.
  * A plain value; zeroed: nothing was measured yet.
  */
 #ifndef SCHED_COST_ROWS_H

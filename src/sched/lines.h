@@ -18,8 +18,10 @@
 #include "sched/cost_rows.h"
 #include "sched/heap.h"
 #include "sched/knobs.h"
+#include "sched/line_pace.h"
 #include "sched/seq.h"
 
+struct plan;
 struct planning;
 struct sched;
 
@@ -32,6 +34,8 @@ struct sched_lines {
     uint32_t live_max;
     uint32_t slot_count; /* entries of the table in use: live, ended, lingering */
     double credit_us;    /* time that interactive steps have earned for lines, not spent yet */
+    double added_us;     /* time that rows of lines have added to steps, since create */
+    struct line_pace pace;
     struct cost_rows cost;
     uint64_t steps; /* steps with rows of lines alone: the policy does not count them */
 };
@@ -71,6 +75,14 @@ uint32_t sched_line_chunk(struct planning *p, seq_idx i, uint32_t first);
 bool sched_line_may_swap(const struct planning *p, seq_idx i);
 /* The rows of lines, after those of all other sequences. */
 void sched_plan_lines(struct planning *p);
+
+/* ---- what lines have cost ---- */
+
+/* A plan has taken so long: count what its rows of lines have added to it. */
+void sched_lines_count_time(struct sched *s, const struct plan *plan, double us);
+/* An interactive sequence has its first token; it has ended with its last. */
+void sched_lines_first_token(struct sched *s, seq_idx i);
+void sched_lines_last_token(struct sched *s, seq_idx i);
 
 void sched_lines_verify(const struct sched *s);
 

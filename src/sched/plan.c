@@ -33,6 +33,7 @@ void plan_clear(struct plan *p) {
     p->admitted_count = p->wait_count = 0;
     p->token_count = p->sample_count = p->batch_row_count = p->draft_count = 0;
     p->attended_tokens = 0;
+    p->batch_us = 0;
     p->waiting_count = p->running_count = 0;
     p->batch_waiting_count = p->batch_running_count = 0;
     p->wants_drain = false;

@@ -89,6 +89,7 @@ struct plan {
     uint32_t draft_count;     /* of token_count, those that are drafts */
     uint32_t batch_row_count; /* rows of batch lines */
     uint64_t attended_tokens; /* sum over tokens of the context each one reads */
+    double batch_us;          /* predicted: what the rows of batch lines add to the step */
     struct kv_moves moves;    /* to do before the rows, in order */
     struct plan_preempted *preempted;
     uint32_t preempted_count, preempted_cap;

@@ -42,23 +42,16 @@ static void count_positions(struct sched *s, const struct plan *plan, bool is_as
 }
 
 /* The price of a token in a prompt is less than that of one in a decode row. Lines add many decode
- * rows, and so do drafts: the cost model sees only what the further tokens of a step with lines
- * took, and no step with drafts, so that interactive prompts get the same chunks as without. */
+ * rows, and so do drafts. So that interactive prompts get the same chunks as without, the cost
+ * model sees no step with drafts; of steps with lines it sees those of lines alone that have a
+ * prompt. It is never shown what it has predicted itself: its errors would grow. */
 static void learn_rows(struct sched *s, const struct plan *plan, double us) {
-    const struct cost_model *m = &s->cost;
-    uint32_t rows = plan->row_count, tokens = plan->token_count;
+    uint32_t rows = plan->row_count, tokens = plan->token_count, lines = plan->batch_row_count;
     uint64_t attended = plan->attended_tokens;
-    double decodes_us = cost_rows_predict_us(&s->lines.cost, m, rows, attended);
-    if (plan->draft_count > 0) { /* there is no prompt in the step */
-        cost_rows_observe(&s->lines.cost, m, tokens, attended, us);
-        return;
-    }
-    if (plan->batch_row_count == 0)
+    bool has_prompt = tokens - plan->draft_count > rows;
+    if (plan->draft_count == 0 && (lines == 0 || (lines == rows && has_prompt)))
         cost_observe(&s->cost, tokens, attended, us);
-    else if (tokens > rows)
-        cost_observe(&s->cost, tokens, attended,
-                     us - decodes_us + cost_predict_us(m, rows, attended));
-    if (tokens == rows) cost_rows_observe(&s->lines.cost, m, rows, attended, us);
+    if (!has_prompt) cost_rows_observe(&s->lines.cost, &s->cost, tokens, attended, us);
 }
 
 static void learn_cost(struct sched *s, const struct plan *plan, int64_t elapsed_us) {
@@ -193,6 +186,7 @@ static void apply_row(struct sched *s, struct plan_row *row, const struct row_re
     seq->run_steps++;
     kv_seq_commit(s->kv, seq->kv, seq->tokens, seq->computed);
     enum finish_reason finish = FINISH_NONE;
+    if (row->samples && seq->computed == seq->prompt_tokens) sched_lines_first_token(s, row->seq);
     if (row->samples) finish = append(seq, result, now_us);
     /* A decode stays one, unless tokens were forced. */
     if (s->slots[row->seq].is_prefilling || result->forced_count > 0)
@@ -215,6 +209,7 @@ void sched_apply(struct sched *s, struct plan *plan, const struct step_result *r
     uint64_t number = sched_take_oldest(s, plan);
     bool is_assumed = s->is_assumed;
     s->is_assumed = false;
+    sched_lines_count_time(s, plan, (double)result->elapsed_us);
     learn_cost(s, plan, result->elapsed_us);
     count_positions(s, plan, is_assumed);
     sched_update_view(s, now_us);

@@ -16,8 +16,9 @@
 static const double ROUNDING_US = 0.001;
 
 enum {
-    SKIP_MAX = 8,    /* lines of the queue skipped in one plan: they wait for a prefix */
-    LINE_FLOOR = 16, /* tokens of a prompt in a step without other rows, despite the target */
+    SKIP_MAX = 8,          /* lines of the queue skipped in one plan: they wait for a prefix */
+    LINE_FLOOR = 16,       /* tokens of a prompt in a step without other rows, despite the target */
+    LINE_FLOOR_BESIDE = 4, /* tokens of a prompt in a step of others, at least */
 };
 
 /* ---- create and destroy ---- */
@@ -171,6 +172,10 @@ double sched_step_us(const struct sched *s, uint32_t rows, uint32_t tokens, uint
     return us + s->cost.weight[1] * (tokens - rows);
 }
 
+static double plan_us(const struct sched *s, const struct plan *plan) {
+    return sched_step_us(s, plan->row_count, plan->token_count, plan->attended_tokens);
+}
+
 /* What rows of lines add to the step of others, with a further row of `count` tokens; 0: no row. */
 static double added_us(const struct planning *p, uint32_t first, uint32_t count) {
     const struct plan *plan = p->plan;
@@ -179,30 +184,57 @@ static double added_us(const struct planning *p, uint32_t first, uint32_t count)
            p->others_us;
 }
 
-/* Each step with interactive rows earns a share of its time for lines. */
+/* Its first token is there, or is known to be sampled by the plan under way. */
+static bool has_token(const struct sched_seq *seq) { return seq->total > seq->prompt_tokens; }
+
+/* How long the step may take, so that no interactive sequence that runs is slower than the pace
+ * plus batch_slowdown, on average from its first token to the end of the step. 0: the pace is not
+ * known yet. */
+static double pace_limit_us(const struct planning *p) {
+    const struct sched *s = p->s;
+    double slowdown = s->knobs.batch_slowdown, begin_us = (double)p->now_us;
+    double pace_us = slowdown > 0 ? line_pace_us(&s->lines.pace) * (1 + slowdown) : 0;
+    double limit_us = pace_us;
+    if (p->is_ahead) begin_us += plan_us(s, s->under_way[0].plan);
+    for (uint32_t n = 0; n < s->running_count && limit_us > 0; n++) {
+        const struct sched_seq *seq = seq_at(s, s->running[n]);
+        if (!has_token(seq)) continue;
+        double since_us = seq->first_token_us > 0 ? begin_us - (double)seq->first_token_us : 0;
+        uint32_t later_tokens = seq_generated(seq) - 1 + (seq->planned > 0);
+        limit_us = fmin(limit_us, pace_us * later_tokens - since_us);
+    }
+    return limit_us;
+}
+
+/* Beside interactive rows lines have the time up to the pace, and credit: each such step earns a
+ * share of its time. */
 static void start_budget(struct planning *p) {
     const struct sched *s = p->s;
     const struct plan *plan = p->plan;
     double target_us = s->knobs.step_target_ms * 1000;
     p->line_limit_us = target_us > 0 ? target_us : (double)INFINITY;
-    p->others_us = sched_step_us(s, plan->row_count, plan->token_count, plan->attended_tokens);
+    p->others_us = plan->token_count > 0 ? plan_us(s, plan) : 0;
     p->line_earned_us = p->others_us * s->knobs.batch_slowdown;
-    p->line_credit_us =
-        plan->token_count > 0 ? s->lines.credit_us + p->line_earned_us : (double)INFINITY;
+    p->line_credit_us = (double)INFINITY;
+    if (plan->token_count == 0) return;
+    p->line_credit_us = s->lines.credit_us + p->line_earned_us;
+    p->line_free_us = fmax(pace_limit_us(p) - p->others_us, 0);
 }
 
-/* Credit is saved only while a row of a line waits for it, so it never exceeds the time of that row
- * or what one step earns. */
+/* What is added beyond the pace is paid with credit. Credit is saved only while a row of a line
+ * waits for it, so it never exceeds the time of that row or what one step earns. */
 static void end_budget(struct planning *p) {
     struct sched_lines *l = &p->s->lines;
+    p->plan->batch_us = added_us(p, 0, 0);
     if (isinf(p->line_credit_us)) return;
-    double left_us = p->line_credit_us - added_us(p, 0, 0);
+    double left_us = p->line_credit_us - fmax(p->plan->batch_us - p->line_free_us, 0);
     l->credit_us = p->line_lacks_credit ? left_us : fmin(left_us, p->line_earned_us);
 }
 
-/* Is there credit for a row of `count` tokens? */
+/* Is there time within the pace, or credit, for a row of `count` tokens? */
 static bool has_credit(struct planning *p, uint32_t first, uint32_t count) {
-    if (isinf(p->line_credit_us) || added_us(p, first, count) <= p->line_credit_us) return true;
+    if (isinf(p->line_credit_us)) return true;
+    if (added_us(p, first, count) <= p->line_free_us + p->line_credit_us) return true;
     p->line_lacks_credit = true;
     return false;
 }
@@ -217,29 +249,29 @@ static bool has_tokens(const struct planning *p) {
     return p->plan->token_count < p->s->knobs.max_step_tokens;
 }
 
-/* Tokens of a prompt beside interactive rows: as many as there is credit for, but a few at least.
- * Fewer would take the time of a step again and again. */
-static uint32_t cut_to_credit(struct planning *p, uint32_t first, uint32_t max) {
-    uint32_t floor = max < LINE_FLOOR ? max : LINE_FLOOR;
-    if (isinf(p->line_credit_us)) return max;
-    if (!has_credit(p, first, floor)) return 0;
-    while (max > floor && !has_credit(p, first, max)) max = max / 2 > floor ? max / 2 : floor;
-    p->line_lacks_credit = false;
-    return max;
-}
-
-/* Tokens of a prompt that the limit of the step allows. The first one has the price of a row, the
- * others that of tokens. */
-static uint32_t tokens_within(const struct planning *p, uint32_t first, uint32_t max) {
+/* Tokens of a prompt with which the step stays within `limit_us`. The first one has the price of a
+ * row, the others that of tokens. */
+static uint32_t tokens_within(const struct planning *p, double limit_us, uint32_t first,
+                              uint32_t max) {
     const struct plan *plan = p->plan;
     const struct cost_model *m = &p->s->cost;
-    if (isinf(p->line_limit_us) || max == 0) return max;
-    double left_us = p->line_limit_us - p->others_us - added_us(p, first, 1);
+    if (isinf(limit_us) || max == 0) return max;
+    double left_us = limit_us - p->others_us - added_us(p, first, 1);
     if (left_us < 0) return 0;
     uint32_t tokens = plan->token_count + 1;
     uint64_t attended = plan->attended_tokens + cost_attended(first, 1);
     double target_us = left_us + cost_predict_us(m, tokens, attended);
     return 1 + cost_tokens_within(m, target_us, tokens, attended, first + 1, max - 1);
+}
+
+/* Beside interactive rows a prompt goes on in small pieces: the step is computed anyway. */
+static uint32_t cut_to_credit(struct planning *p, uint32_t first, uint32_t max) {
+    uint32_t floor = max < LINE_FLOOR_BESIDE ? max : LINE_FLOOR_BESIDE;
+    if (isinf(p->line_credit_us)) return max;
+    if (!has_credit(p, first, floor)) return 0;
+    double limit_us = p->others_us + p->line_free_us + p->line_credit_us;
+    uint32_t fit = tokens_within(p, limit_us, first, max);
+    return fit > floor ? fit : floor;
 }
 
 uint32_t sched_line_chunk(struct planning *p, seq_idx i, uint32_t first) {
@@ -249,7 +281,7 @@ uint32_t sched_line_chunk(struct planning *p, seq_idx i, uint32_t first) {
     uint32_t max = seq_at(p->s, i)->total - first, left = k->max_step_tokens - plan->token_count;
     if (max > left) max = left;
     if (k->chunk_tokens > 0 && max > k->chunk_tokens) max = k->chunk_tokens;
-    uint32_t fit = tokens_within(p, first, max);
+    uint32_t fit = tokens_within(p, p->line_limit_us, first, max);
     if (fit < LINE_FLOOR && plan->token_count == 0) fit = max < LINE_FLOOR ? max : LINE_FLOOR;
     return fit > 0 ? cut_to_credit(p, first, fit) : 0;
 }
@@ -326,6 +358,29 @@ void sched_plan_lines(struct planning *p) {
         CHECK(p->plan->row_count > 0 || p->plan->moves.count > 0);
 }
 
+/* ---- what lines have cost ---- */
+
+/* In proportion to the prediction: a step that takes longer than predicted does so for all rows. */
+void sched_lines_count_time(struct sched *s, const struct plan *plan, double us) {
+    if (plan->batch_us > 0 && us > 0)
+        s->lines.added_us += us * fmin(plan->batch_us / plan_us(s, plan), 1);
+}
+
+void sched_lines_first_token(struct sched *s, seq_idx i) {
+    s->slots[i].line_added_us = s->lines.added_us;
+}
+
+void sched_lines_last_token(struct sched *s, seq_idx i) {
+    const struct sched_seq *seq = seq_at(s, i);
+    uint32_t later_tokens = seq_generated(seq) - 1;
+    if (later_tokens == 0) return;
+    double us = (double)(seq->last_token_us - seq->first_token_us) / later_tokens;
+    double added_us = (s->lines.added_us - s->slots[i].line_added_us) / later_tokens;
+    line_pace_observe(&s->lines.pace, us, added_us, sched_step_us(s, 1, 1, seq->total));
+}
+
+double sched_pace_us(const struct sched *s) { return line_pace_us(&s->lines.pace); }
+
 /* ---- verify ---- */
 
 void sched_lines_verify(const struct sched *s) {
@@ -353,6 +408,7 @@ void sched_lines_verify(const struct sched *s) {
     CHECK(forking == l->forking_count);
     CHECK(l->credit_us >= -ROUNDING_US);
     cost_rows_verify(&l->cost);
+    line_pace_verify(&l->pace);
     CHECK(live <= l->live_max);
     for (uint32_t n = 0; n < l->running_count; n++) {
         CHECK(seq_at(s, l->running[n])->is_batch);

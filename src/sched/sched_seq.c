@@ -300,8 +300,10 @@ static void end_interactive(struct sched *s, seq_idx i, int64_t now_us) {
     const struct slot *slot = &s->slots[i];
     s->live_count--;
     sched_share_end(s, i);
-    if (slot->finish == FINISH_STOP || slot->finish == FINISH_LENGTH)
+    if (slot->finish == FINISH_STOP || slot->finish == FINISH_LENGTH) {
         s->mean_output += OUTPUT_LEARN_RATE * (seq_generated(&slot->seq) - s->mean_output);
+        sched_lines_last_token(s, i);
+    }
     sched_children_to_queue(s, i, now_us);
     if (s->policy->on_finish)
         s->policy->on_finish(s->state, seq_at(s, i), sched_update_view(s, now_us));

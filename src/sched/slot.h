@@ -40,6 +40,7 @@ struct slot {
     bool lingers_with_kv, lingers_with_reservation; /* what it still holds */
     uint32_t reserved; /* RUNNING: blocks reserved for it; 0 if the policy does not reserve */
     uint64_t admitted_in, preempted_in; /* numbers of the last plans that admitted, preempted it */
+    double line_added_us;               /* lines.added_us when it had its first token */
     int64_t waits_since_us;             /* when it arrived, or was last preempted */
 
     /* The result of the last attempt to admit it. While s->epoch is unchanged the attempt is not

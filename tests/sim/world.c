@@ -55,6 +55,7 @@ static const char *const count_names[WORLD_COUNTS] = {
     [COUNT_DROPPED_ROWS] = "rows dropped",
     [COUNT_DRAINED] = "ahead plans that wanted a drain",
     [COUNT_LINES_BESIDE] = "steps with batch lines beside others",
+    [COUNT_LINES_IN_PACE] = "of these, with time up to the pace",
     [COUNT_LINES_ALONE] = "steps of batch lines alone",
     [COUNT_LINES_PREEMPTED] = "batch lines preempted",
     [COUNT_DRAFT_ROWS] = "rows with drafts",

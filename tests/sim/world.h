@@ -82,6 +82,7 @@ enum world_count {
     COUNT_DROPPED_ROWS,   /* of sequences that had ended or were to be recomputed */
     COUNT_DRAINED,        /* ahead plans that wanted everything collected first */
     COUNT_LINES_BESIDE,   /* steps with rows of batch lines beside others */
+    COUNT_LINES_IN_PACE,  /* of these, those with time up to the pace */
     COUNT_LINES_ALONE,
     COUNT_LINES_PREEMPTED,
     COUNT_DRAFT_ROWS,

@@ -121,9 +121,14 @@ struct world {
     bool is_abandoned;   /* destroyed under load, without a drain */
     uint64_t drain_left; /* steps */
     uint32_t moves_only;
-    uint64_t evicted;                       /* blocks, when the turn began */
-    uint64_t ahead_plans;                   /* when the last plan was made */
-    double lines_earned_us, lines_added_us; /* by steps of others; to them, by rows of lines */
+    uint64_t evicted;     /* blocks, when the turn began */
+    uint64_t ahead_plans; /* when the last plan was made */
+    /* By steps of others; to them, by rows of lines, beyond the pace. */
+    double lines_earned_us, lines_added_us;
+    struct world_step_size {
+        uint32_t rows, tokens;
+        uint64_t attended;
+    } last_plan;
     uint32_t queue_bound[2]; /* choices that may have lived during this turn; [1]: of lines */
     bool has_windows;
     struct rng draft_rng;

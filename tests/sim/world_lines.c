@@ -34,8 +34,48 @@ static struct kinds kinds_of(const struct world *w, const struct plan *plan) {
     return k;
 }
 
-/* Rows of lines are within the time that a step has, and within the credit that steps of others
- * have earned; none are beside a prompt of others. */
+static const struct sched_seq *live_seq(const struct world *w, const struct client *c, uint32_t k) {
+    const struct choice *choice = &c->request->choices[k];
+    return choice->is_live ? sched_seq_at(w->sched, choice->seq) : NULL;
+}
+
+static bool is_ahead_plan(const struct world *w) {
+    return sched_stats(w->sched).ahead_plans > w->ahead_plans;
+}
+
+/* When the step begins: after the plan before it, if that is under way. */
+static double begin_us(const struct world *w) {
+    const struct world_step_size *last = &w->last_plan;
+    double left_us = sched_step_us(w->sched, last->rows, last->tokens, last->attended);
+    return (double)w->began_us + (is_ahead_plan(w) ? left_us : 0);
+}
+
+/* How long the step may take so that this sequence keeps to the pace. */
+static double limit_of(const struct world *w, const struct sched_seq *seq, double pace_us) {
+    if (seq->total <= seq->prompt_tokens) return pace_us; /* no token yet */
+    double tokens = seq->total - seq->prompt_tokens - (seq->planned > 0 ? 0 : 1);
+    double since_us = seq->first_token_us > 0 ? begin_us(w) - (double)seq->first_token_us : 0;
+    return tokens * pace_us - since_us;
+}
+
+/* How long the step may take so that every sequence that is not a line keeps to the pace. */
+static double pace_limit_us(const struct world *w) {
+    const double slowdown = w->knobs->batch_slowdown;
+    double pace_us = slowdown > 0 ? sched_pace_us(w->sched) * (1 + slowdown) : 0, least = pace_us;
+    for (uint32_t i = 0; i < w->live_count; i++) {
+        const struct client *c = &w->clients[w->live[i]];
+        for (uint32_t k = 0; k < c->n && !c->is_batch; k++) {
+            const struct sched_seq *seq = live_seq(w, c, k);
+            if (!seq || seq->state != SEQ_RUNNING) continue;
+            const double limit = limit_of(w, seq, pace_us);
+            if (limit < least) least = limit;
+        }
+    }
+    return least;
+}
+
+/* Rows of lines are within the time that a step has; what they add beyond the pace is within the
+ * credit that steps of others have earned; none are beside a prompt of others. */
 static void check_time(struct world *w, const struct plan *plan, const struct kinds *k) {
     const double us = sched_step_us(w->sched, plan->row_count,
                                     plan->token_count - plan->draft_count, k->all_attended);
@@ -50,7 +90,9 @@ static void check_time(struct world *w, const struct plan *plan, const struct ki
                     k->rows[0], k->rows[1], us, target_us);
     if (k->rows[0] == 0) return;
     if (k->has_prompt) world_wrong(w, "%u rows of lines are beside a prompt", k->rows[1]);
-    w->lines_added_us += us - others_us;
+    const double pace_us = pace_limit_us(w), from_us = pace_us > others_us ? pace_us : others_us;
+    if (from_us > others_us) world_tally(w, COUNT_LINES_IN_PACE);
+    if (us > from_us) w->lines_added_us += us - from_us;
     if (w->lines_added_us > w->lines_earned_us * ROUNDING + 1)
         world_wrong(w, "lines have added %.0f us to steps of others, which earned %.0f",
                     w->lines_added_us, w->lines_earned_us);
@@ -68,11 +110,6 @@ static void check_waits(struct world *w, const struct plan *plan, const struct k
                     (unsigned long)wait->request, is_blocks ? "blocks" : "a seat");
         return;
     }
-}
-
-static const struct sched_seq *live_seq(const struct world *w, const struct client *c, uint32_t k) {
-    const struct choice *choice = &c->request->choices[k];
-    return choice->is_live ? sched_seq_at(w->sched, choice->seq) : NULL;
 }
 
 /* A line that ran before this plan, and still does; of those, the one that was submitted last. */
@@ -153,7 +190,7 @@ static void check_idle(struct world *w, const struct plan *plan, const struct ki
 /* Who gets a step: interactive sequences first. */
 static void check_precedence(struct world *w, const struct plan *plan, const struct kinds *k) {
     uint64_t ahead_plans = sched_stats(w->sched).ahead_plans;
-    bool is_ahead = ahead_plans > w->ahead_plans;
+    bool is_ahead = is_ahead_plan(w);
     uint32_t others = plan->running_count - plan->batch_running_count;
     bool lacks_seat = plan->wait_count > 0 && plan->waits[0].why == WAIT_SEAT;
     w->ahead_plans = ahead_plans;
@@ -173,6 +210,8 @@ void world_check_lines(struct world *w, const struct plan *plan) {
     check_time(w, plan, &k);
     check_waits(w, plan, &k);
     check_precedence(w, plan, &k);
+    w->last_plan =
+        (struct world_step_size){plan->row_count, plan->token_count, plan->attended_tokens};
     for (uint32_t i = 0; i < plan->row_count && plan->preempted_count == 0 && !evicts; i++) {
         const struct sched_seq *seq = sched_seq_at(w->sched, plan->rows[i].seq);
         bool is_new = seq->run_steps == 0 && seq->admitted_us == w->began_us && seq->choice == 0;

@@ -415,6 +415,10 @@ plant("a decode of a batch line needs no credit" sched/sched_lines.c
 [==[ && has_credit(p, first, 1);]==]
 [==[ && (PLANT || has_credit(p, first, 1));]==])
 
+plant("batch lines slow requests that are slow already" sched/sched_lines.c
+[==[pace_us * later_tokens - since_us);]==]
+[==[pace_us * later_tokens - (PLANT ? 0 : since_us));]==])
+
 plant("a prompt of a batch line needs no credit" sched/sched_lines.c
 [==[if (!has_credit(p, first, floor)) return 0;]==]
 [==[if (!PLANT && !has_credit(p, first, floor)) return 0;]==])
@@ -424,12 +428,12 @@ plant("rows of batch lines are beside a prompt of others" sched/sched_lines.c
 [==[if (!PLANT && p->has_prompt && p->plan->token_count > 0) return false;]==])
 
 plant("batch lines spend the same credit again" sched/sched_lines.c
-[==[double left_us = p->line_credit_us - added_us(p, 0, 0);]==]
-[==[double left_us = p->line_credit_us - (PLANT ? 0 : added_us(p, 0, 0));]==])
+[==[double left_us = p->line_credit_us - fmax(]==]
+[==[double left_us = p->line_credit_us - (PLANT ? 0 : 1) * fmax(]==])
 
 plant("a prompt of a batch line takes more time than the step has" sched/sched_lines.c
-[==[if (isinf(p->line_limit_us) || max == 0) return max;]==]
-[==[if (PLANT || isinf(p->line_limit_us) || max == 0) return max;]==])
+[==[uint32_t fit = tokens_within(p, p->line_limit_us, first, max);]==]
+[==[uint32_t fit = PLANT ? max : tokens_within(p, p->line_limit_us, first, max);]==])
 
 plant("the policy counts running batch lines" sched/sched_seq.c
 [==[s->view.running_count = s->running_count;]==]

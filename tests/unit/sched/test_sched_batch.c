@@ -3,6 +3,7 @@
  *         these, run with all there is if nobody else asks, and end with the right answer.
  * Method: worlds of a few sequences (world.h checks every block that a row reads, and every
  *         answer). The same interactive traffic with and without lines gives the same plans. */
+#include "sched/line_pace.h"
 #include "unit/sched/world.h"
 
 enum { BATCH = 4, BLOCK = 4, STEP_TOKENS = 64, LINES = 6 };
@@ -327,6 +328,127 @@ static void test_lines_lengthen_the_steps_of_others_by_a_share(void **state) {
     }
 }
 
+/* ---- the pace ---- */
+
+enum { MANY = 16, TOGETHER = 12, ANSWER = 40 };
+
+/* Twelve requests at a time: a step of n rows takes 100 + 10 n us, so a token takes 220 us. Lines
+ * that come later have the next numbers of requests. */
+static void open_with_pace(struct world *w, double slowdown) {
+    struct sched_options o = options(sched_policy_find("chunked"), 800);
+    o.knobs.max_seqs = MANY;
+    o.knobs.batch_slowdown = slowdown;
+    o.knobs.prefix_cache = false;
+    o.cost = (struct cost_model){0};
+    cost_init(&o.cost,
+              &(struct cost_profile){.fixed_us = 100, .per_token_us = 10, .per_attended_us = 1e-6});
+    world_open(w, &o);
+    for (uint32_t round = 0; round < 3; round++) {
+        send(w, TOGETHER, (struct world_submit){.prompt_tokens = 1, .max_tokens = ANSWER});
+        world_drain(w, 1000);
+    }
+    assert_true(sched_pace_us(w->s) > 215);
+    assert_true(sched_pace_us(w->s) < 225);
+}
+
+/* Returns its mean time per token, beside lines that have begun to decode. */
+static double run_one(struct world *w) {
+    send(w, MANY - 1,
+         (struct world_submit){.prompt_tokens = 1, .max_tokens = 400, .is_batch = true});
+    run(w, 2);
+    send(w, 1, (struct world_submit){.prompt_tokens = 1, .max_tokens = ANSWER});
+    const struct world_request *one = world_last(w);
+    while (one->is_live && one->last.total == 0) run(w, 1);
+    int64_t first_us = w->now_us;
+    while (one->is_live) run(w, 1);
+    return (double)(w->now_us - first_us) / (ANSWER - 1);
+}
+
+static void test_lines_slow_a_fast_request_to_the_pace_of_slow_ones(void **state) {
+    (void)state;
+    for (uint32_t percent = 0; percent < 30; percent += 10) {
+        struct world w;
+        open_with_pace(&w, 0.01 * percent);
+        double pace_us = sched_pace_us(w.s), us = run_one(&w);
+        if (percent == 0) {
+            assert_true(us <= 111); /* as if there were no lines */
+        } else {                    /* the pace, and what the steps have earned */
+            assert_true(us > 0.9 * pace_us);
+            assert_true(us <= pace_us * (1 + 0.02 * percent));
+        }
+        finish(&w);
+    }
+}
+
+/* A request that has waited since its first token gets its tokens as if there were no lines. */
+static void test_lines_do_not_slow_a_request_that_is_slow_already(void **state) {
+    (void)state;
+    for (uint32_t is_late = 0; is_late < 2; is_late++) {
+        struct world w;
+        open_with_pace(&w, 0.001);
+        send(&w, MANY - 1,
+             (struct world_submit){.prompt_tokens = 1, .max_tokens = 400, .is_batch = true});
+        run(&w, 2);
+        send(&w, 1, (struct world_submit){.prompt_tokens = 1, .max_tokens = ANSWER});
+        run(&w, 3);
+        if (is_late) w.now_us += 100 * 220;
+        uint32_t rows = 0;
+        for (uint32_t n = 0; n < 30; n++) {
+            world_plan(&w);
+            rows += line_rows(&w, &w.plan);
+            world_run(&w);
+            world_apply(&w);
+        }
+        if (is_late)
+            assert_true(rows <= 1); /* of what it has earned */
+        else
+            assert_true(rows > 30 * 5);
+        finish(&w);
+    }
+}
+
+/* What lines add to requests is not taken for slowness of the requests. */
+static void test_the_pace_stays_where_it_is_while_lines_use_it(void **state) {
+    (void)state;
+    struct world w;
+    open_with_pace(&w, 0.1);
+    double before_us = sched_pace_us(w.s);
+    for (uint32_t n = 0; n < 2 * LINE_PACE_REQUESTS; n++) {
+        uint32_t lines = stats(&w).batch_running + stats(&w).batch_waiting;
+        if (lines < MANY)
+            send(&w, MANY,
+                 (struct world_submit){.prompt_tokens = 1, .max_tokens = 60, .is_batch = true});
+        send(&w, 1, (struct world_submit){.prompt_tokens = 1, .max_tokens = ANSWER});
+        const struct world_request *one = world_last(&w);
+        while (one->is_live) run(&w, 1);
+        assert_true(sched_pace_us(w.s) <= before_us * 1.01);
+    }
+    assert_true(sched_pace_us(w.s) < 130); /* one at a time: 110 us */
+    finish(&w);
+}
+
+/* Otherwise the model would be shown what follows from its own predictions. */
+static void test_steps_shared_with_lines_do_not_teach_the_cost_model(void **state) {
+    (void)state;
+    struct world w;
+    struct sched_options o = options(sched_policy_find("chunked"), 800);
+    o.knobs.max_seqs = MANY;
+    world_open(&w, &o);
+    send(&w, 2, (struct world_submit){.prompt_tokens = 8, .max_tokens = 100});
+    run(&w, 3);
+    struct cost_model before = *sched_cost(w.s);
+    send(&w, MANY - 2, line);
+    for (uint32_t n = 0; n < 25; n++) {
+        world_plan(&w);
+        assert_true(line_rows(&w, &w.plan) > 0);
+        assert_true(line_rows(&w, &w.plan) < w.plan.row_count);
+        world_run(&w);
+        world_apply(&w);
+    }
+    assert_memory_equal(&before, sched_cost(w.s), sizeof(before));
+    finish(&w);
+}
+
 /* ---- ahead plans ---- */
 
 static void test_an_ahead_plan_asks_for_a_drain_to_preempt_a_line(void **state) {
@@ -605,6 +727,10 @@ int main(void) {
         cmocka_unit_test(test_swapped_lines_leave_their_spill_slots),
         cmocka_unit_test(test_rows_of_lines_stay_within_the_step_target),
         cmocka_unit_test(test_lines_lengthen_the_steps_of_others_by_a_share),
+        cmocka_unit_test(test_lines_slow_a_fast_request_to_the_pace_of_slow_ones),
+        cmocka_unit_test(test_lines_do_not_slow_a_request_that_is_slow_already),
+        cmocka_unit_test(test_the_pace_stays_where_it_is_while_lines_use_it),
+        cmocka_unit_test(test_steps_shared_with_lines_do_not_teach_the_cost_model),
         cmocka_unit_test(test_an_ahead_plan_asks_for_a_drain_to_preempt_a_line),
         cmocka_unit_test(test_lines_do_not_delay_a_sequence_that_waits_for_its_token),
         cmocka_unit_test(test_choices_find_seats_beside_lines),

@@ -157,6 +157,43 @@ static void test_the_table_of_rows_learns_groups_that_the_model_cannot(void **st
     near(next - first, 500, 0.4);
 }
 
+/* As if another program had taken the processor: seen once, and far longer than its neighbours. */
+static void test_the_first_step_of_a_size_is_weighed_by_its_neighbours(void **state) {
+    (void)state;
+    struct cost_model m = start();
+    struct cost_rows c = {0};
+    for (uint32_t n = 0; n < 100; n++) cost_rows_observe(&c, &m, 8, 0, 6000);
+    double expected = cost_rows_predict_us(&c, &m, 9, 0);
+    cost_rows_observe(&c, &m, 9, 0, 100000);
+    assert_true(cost_rows_predict_us(&c, &m, 9, 0) <= 2 * expected);
+    cost_rows_verify(&c);
+}
+
+/* A time above the target is never measured again: it must come down by itself. */
+static void test_a_wrong_time_of_more_rows_is_forgotten(void **state) {
+    (void)state;
+    struct cost_model m = start();
+    struct cost_rows c = {0};
+    for (uint32_t n = 0; n < 100; n++) cost_rows_observe(&c, &m, 3, 0, 4000);
+    cost_rows_observe(&c, &m, 4, 0, 11000);
+    double wrong = cost_rows_predict_us(&c, &m, 4, 0), by_model = 4000 + m.weight[1];
+    assert_true(wrong > 10000);
+    for (uint32_t n = 0; n < 4000; n++) cost_rows_observe(&c, &m, 3, 0, 4000);
+    near(cost_rows_predict_us(&c, &m, 4, 0), by_model, 0.05);
+    cost_rows_verify(&c);
+}
+
+/* Single steps are longer than they should be, never shorter. */
+static void test_interrupted_steps_count_little_in_the_table_of_rows(void **state) {
+    (void)state;
+    struct cost_model m = start();
+    struct cost_rows c = {0};
+    for (uint32_t n = 0; n < 2000; n++) cost_rows_observe(&c, &m, 4, 0, n % 10 ? 5000 : 30000);
+    near(cost_rows_predict_us(&c, &m, 4, 0), 5000, 0.1);
+    for (uint32_t n = 0; n < 200; n++) cost_rows_observe(&c, &m, 4, 0, 9000); /* slow from now on */
+    near(cost_rows_predict_us(&c, &m, 4, 0), 9000, 0.05);
+}
+
 static void test_the_table_of_rows_fills_its_gaps(void **state) {
     (void)state;
     struct cost_model m = start();
@@ -193,6 +230,9 @@ int main(void) {
         cmocka_unit_test(test_the_cost_of_moves_is_learned),
         cmocka_unit_test(test_profiles_are_found_by_name),
         cmocka_unit_test(test_the_table_of_rows_learns_groups_that_the_model_cannot),
+        cmocka_unit_test(test_the_first_step_of_a_size_is_weighed_by_its_neighbours),
+        cmocka_unit_test(test_a_wrong_time_of_more_rows_is_forgotten),
+        cmocka_unit_test(test_interrupted_steps_count_little_in_the_table_of_rows),
         cmocka_unit_test(test_the_table_of_rows_fills_its_gaps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
