@@ -38,7 +38,8 @@ struct upload {
     struct file_row row;
     char id[STORAGE_ID_BYTES], owner[STORAGE_OWNER_BYTES];
     enum upload_stage stage;
-    size_t stored; /* bytes of the file */
+    struct storage_retry retry; /* of its removal */
+    size_t stored;              /* bytes of the file */
 };
 
 static void destroy(struct upload *u) {
@@ -56,12 +57,6 @@ static struct upload *upload_of(struct store_op *op) {
     return LIST_ITEM(&op->in_store, struct upload, op.in_store);
 }
 
-/* What has been stored of a file that will never be complete. */
-static enum status remove_file(struct store_db *db, const struct upload *u, struct err *err) {
-    TRY(files_set_ready(db, str_of(u->id), err));
-    return files_delete(db, str_of(u->owner), str_of(u->id), err);
-}
-
 static enum status run(struct store_op *op, struct store_db *db) {
     const struct upload *u = upload_of(op);
     switch (u->stage) {
@@ -74,7 +69,7 @@ static enum status run(struct store_op *op, struct store_db *db) {
     case UPLOAD_REMOVE:
         break;
     }
-    return remove_file(db, u, &op->err);
+    return files_abandon(db, str_of(u->id), &op->err);
 }
 
 /* ---- on the I/O thread ---- */
@@ -109,6 +104,7 @@ static void give_up(struct upload *u) {
 static void on_stored(struct store_op *op) {
     struct upload *u = upload_of(op);
     bool is_wanted = u->base.http;
+    if (u->stage == UPLOAD_REMOVE && storage_retry(u->base.server, op, &u->retry)) return;
     if (u->stage == UPLOAD_APPEND) u->stored += slice_of(u).len;
     bool is_last = u->stage == UPLOAD_READY || u->stage == UPLOAD_REMOVE;
     if (is_last && op->status == ST_OK && is_wanted) answer(u);

@@ -104,7 +104,7 @@ static void begin_end(struct server *s) {
     s->drain_until_us = clock_now(&clock_real);
     batch_runs_stop(s->batches);
     fail_generations(s, 503, "shutting_down", "the server is shutting down");
-    if (s->store) stored_answers_retry(s); /* the last try */
+    if (s->store) storage_push_retries(s); /* the last try */
     ws_clients_drain(s);
 }
 
@@ -263,7 +263,7 @@ static void on_tick(uv_timer_t *timer) {
     if (failure) end_after_failure(s, failure);
     report_loading(s, now_us);
     sink_streams_ping(s);
-    if (s->store) stored_answers_retry(s);
+    if (s->store) storage_push_retries(s);
     stored_answers_recover(s);
     check_keys(s, now_us);
     watch_weights(s);

@@ -43,6 +43,7 @@ struct message_create {
     bool is_last;   /* all requests were read */
     bool is_stored; /* the batch exists */
     bool is_removing;
+    struct storage_retry retry; /* of its removal */
     struct batch_slice lines;
     char id[STORAGE_ID_BYTES], owner[STORAGE_OWNER_BYTES];
     char model[SERVED_NAME_BYTES]; /* of all requests; "": they differ */
@@ -149,6 +150,7 @@ static void acknowledge(struct message_create *m) {
 static void on_stored(struct store_op *op) {
     struct message_create *m = create_of(op);
     batch_slice_clear(&m->lines);
+    if (m->is_removing && storage_retry(m->task.server, op, &m->retry)) return;
     if (m->is_removing) {
         destroy(m);
         return;

@@ -80,21 +80,21 @@ struct server {
     uv_signal_t signals[SIGNALS];
     uv_timer_t tick;
     uv_async_t stalled;
-    uv_async_t storage_wake;    /* operations of the store are done, or local requests */
-    bool has_storage_handle;    /* storage_wake is open */
-    bool is_storage_failing;    /* as was logged last */
-    struct list unstored;       /* ends of answers that could not be stored: tried again */
-    int64_t recovered_after;    /* the last row of an open answer that was read after the start */
-    uint32_t recovered_live;    /* such answers that are being generated */
-    int64_t recover_again_us;   /* when those that stayed open are read again; 0: there are none */
-    bool is_recovering;         /* one is being read */
-    bool is_engine_lost;        /* steps failed, and failed again when they were repeated */
-    bool is_recovered;          /* all were read */
-    struct list local_answered; /* local requests with a response that was not delivered */
-    uint32_t local_count;       /* local requests under way */
-    uint32_t embeds;            /* requests for embeddings under way */
-    uint32_t tasks;             /* waiting for libuv's pool or in it; they use models */
-    struct list ws_clients;     /* open WebSockets */
+    uv_async_t storage_wake;     /* operations of the store are done, or local requests */
+    bool has_storage_handle;     /* storage_wake is open */
+    bool is_storage_failing;     /* as was logged last */
+    struct list storage_retries; /* operations that failed and are tried again */
+    int64_t recovered_after;     /* the last row of an open answer that was read after the start */
+    uint32_t recovered_live;     /* such answers that are being generated */
+    int64_t recover_again_us;    /* when those that stayed open are read again; 0: there are none */
+    bool is_recovering;          /* one is being read */
+    bool is_engine_lost;         /* steps failed, and failed again when they were repeated */
+    bool is_recovered;           /* all were read */
+    struct list local_answered;  /* local requests with a response that was not delivered */
+    uint32_t local_count;        /* local requests under way */
+    uint32_t embeds;             /* requests for embeddings under way */
+    uint32_t tasks;              /* waiting for libuv's pool or in it; they use models */
+    struct list ws_clients;      /* open WebSockets */
     struct engine_watch *watch;
     struct engine_asks *asks;
     struct list pings; /* SSE streams; the one that was silent for longest is first */

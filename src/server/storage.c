@@ -4,11 +4,14 @@
 #include <uv.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "jobs/store.h"
 #include "report/log.h"
 #include "server/http_request.h"
 #include "server/local_request.h"
 #include "server/server_int.h"
+
+enum { RETRY_US = 1000000 };
 
 /* On the store's thread. */
 static void notify(void *ctx) {
@@ -70,6 +73,24 @@ void storage_close(struct server *s) {
 void storage_push(struct server *s, struct store_op *op) {
     CHECK(s->store);
     store_push(s->store, op);
+}
+
+bool storage_retry(struct server *s, struct store_op *op, struct storage_retry *t) {
+    if (!store_may_recover(op->status) || s->is_ending) return false;
+    *t = (struct storage_retry){.op = op, .at_us = clock_now(&clock_real) + RETRY_US};
+    list_push_last(&s->storage_retries, &t->in_retries);
+    return true;
+}
+
+void storage_push_retries(struct server *s) {
+    const int64_t now_us = clock_now(&clock_real);
+    for (struct list_link *l = s->storage_retries.first, *next; l; l = next) {
+        struct storage_retry *t = LIST_ITEM(l, struct storage_retry, in_retries);
+        next = l->next;
+        if (t->at_us > now_us && !s->is_ending) return;
+        list_remove(&s->storage_retries, l);
+        storage_push(s, t->op);
+    }
 }
 
 bool storage_is_idle(const struct server *s) { return !s->store || store_pending(s->store) == 0; }

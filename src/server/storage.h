@@ -11,8 +11,10 @@
 #define SERVER_STORAGE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "api/error.h"
+#include "base/list.h"
 #include "base/status.h"
 
 struct http_request;
@@ -27,6 +29,15 @@ void storage_close(struct server *s);
 
 /* `op->done` is called on the I/O thread. */
 void storage_push(struct server *s, struct store_op *op);
+/* In `done`: if the operation has failed in a way that may pass, it is pushed again in a second,
+ * and for the last time when the server ends. False: it is not, and nothing refers to it. */
+struct storage_retry {
+    struct store_op *op;
+    int64_t at_us;
+    struct list_link in_retries;
+};
+bool storage_retry(struct server *s, struct store_op *op, struct storage_retry *t);
+void storage_push_retries(struct server *s); /* those that are due; called by the server's timer */
 /* No operation is under way. */
 bool storage_is_idle(const struct server *s);
 

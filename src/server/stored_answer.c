@@ -16,7 +16,7 @@
 #include "server/sink.h"
 #include "server/storage.h"
 
-enum { EVENTS_A_RUN = 64, RETRY_US = 1000000 };
+enum { EVENTS_A_RUN = 64 };
 static const size_t TEXT_BYTES_MAX = (size_t)1 << 30;
 
 /* What is known of an answer that is being stored. The sink and each operation hold a reference. */
@@ -37,9 +37,8 @@ struct stored {
     const struct answer *answer; /* of its generation, from the end on; NULL: `end` is complete */
     struct buf output, whole, pieces;
     struct answer_end end;
-    bool deletes;        /* it was not acknowledged: remove the row */
-    int64_t retry_at_us; /* in s->unstored */
-    struct list_link in_unstored;
+    struct storage_retry retry; /* of `finish` */
+    bool deletes;               /* it was not acknowledged: remove the row */
 };
 
 /* The sink. */
@@ -123,11 +122,7 @@ static void log_unstored(const struct stored *r, const struct err *err) {
 
 static void finish_done(struct store_op *op) {
     struct stored *r = LIST_ITEM(&op->in_store, struct stored, finish.in_store);
-    if (store_may_recover(op->status) && !r->server->is_ending) {
-        r->retry_at_us = clock_now(&clock_real) + RETRY_US;
-        list_push_last(&r->server->unstored, &r->in_unstored); /* with this reference */
-        return;
-    }
+    if (storage_retry(r->server, op, &r->retry)) return; /* with this reference */
     if (op->status != ST_OK) log_unstored(r, &op->err);
     struct keeper *k = r->keeper;
     if (k) {
@@ -135,17 +130,6 @@ static void finish_done(struct store_op *op) {
         generation_detach_sink(k->base.generation, &k->base);
     }
     unref(r);
-}
-
-void stored_answers_retry(struct server *s) {
-    const int64_t now_us = clock_now(&clock_real);
-    for (struct list_link *l = s->unstored.first, *next; l; l = next) {
-        struct stored *r = LIST_ITEM(l, struct stored, in_unstored);
-        next = l->next;
-        if (r->retry_at_us > now_us && !s->is_ending) return;
-        list_remove(&s->unstored, l);
-        storage_push(s, &r->finish);
-    }
 }
 
 /* Its generation stays until the end is stored: long texts are written on the store's thread. */

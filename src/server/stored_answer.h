@@ -40,8 +40,6 @@ enum status stored_answer_resume(struct server *s, struct generation *gen);
 
 /* generations_options.on_prepared. */
 void stored_answer_insert(void *ctx, struct generation *gen);
-/* Try again to store ends that could not be stored; called by the server's timer. */
-void stored_answers_retry(struct server *s);
 
 /* ---- stored_recover.c ---- */
 

@@ -6,7 +6,7 @@
  * Method: the whole server with a store in a folder of its own; the engine is stepped by hand, and
  *         functions of the store and of the engine fail when they are told to.
  * wrap: clock_now engine_start log_line tracer_add uv_now uv_timer_start
- * wrap: batches_put_result engine_submit files_append clock_wall_s */
+ * wrap: batches_put_result engine_submit files_abandon files_append clock_wall_s */
 #include "server_rig.h"
 
 #include "jobs/batches.h"
@@ -66,6 +66,16 @@ enum status __wrap_files_append(struct store_db *db, struct str id, struct str b
     if (!takes(&good_appends) && takes(&fail_appends))
         return err_set(err, ST_FULL, "the disk is full");
     return __real_files_append(db, id, bytes, err);
+}
+
+static atomic_uint fail_abandons, abandons; /* of files that will not be complete */
+
+enum status __real_files_abandon(struct store_db *db, struct str id, struct err *err);
+enum status __wrap_files_abandon(struct store_db *db, struct str id, struct err *err);
+enum status __wrap_files_abandon(struct store_db *db, struct str id, struct err *err) {
+    if (takes(&fail_abandons)) return err_set(err, ST_FULL, "the disk is full");
+    atomic_fetch_add(&abandons, 1);
+    return __real_files_abandon(db, id, err);
 }
 
 /* ---- a server with a store ---- */
@@ -526,11 +536,27 @@ static void test_a_file_whose_client_has_gone_away_is_removed(void **state) {
     ask(&b.rig, &r, "GET /v1/files", NULL, NULL);
     assert_int_equal(json_count(json_get(r.json, "data")), 0);
     reply_free(&r);
+    const unsigned before = atomic_load(&abandons);
     atomic_store(&fail_appends, 1); /* the disk is full: 507, and nothing is left */
     send_form(&b, &c, buf_str(&file));
     reply_take(&b.rig, &c, &r);
     assert_int_equal(r.status, 507);
     reply_free(&r);
+    while (atomic_load(&abandons) == before) {
+        assert_false(rig_is_late(began_us));
+        rig_turn(&b.rig);
+    }
+    atomic_store(&fail_appends, 1);
+    atomic_store(&fail_abandons, 2); /* it can only be removed later */
+    send_form(&b, &c, buf_str(&file));
+    reply_take(&b.rig, &c, &r);
+    assert_int_equal(r.status, 507);
+    reply_free(&r);
+    while (atomic_load(&abandons) < before + 2) {
+        assert_false(rig_is_late(began_us));
+        rig_pass_us(100000);
+        rig_turn(&b.rig);
+    }
     buf_deinit(&file);
     batch_rig_close(&b);
 }
