@@ -40,10 +40,11 @@ const struct flag flags_folder[] = {
     {.name = "damp",
      .kind = FLAG_REAL,
      .value = "X",
-     .fallback = "0.01",
      .min = 1e-6,
      .max = 1,
-     .help = "gptq: this share of their mean is added to the second moments of each column."},
+     .help = "gptq: add this share of the mean second moment to the second moment of each column. "
+             "Without it the share is 0.01, or more if the text is short for the width of the "
+             "matrix."},
     {.name = "smooth",
      .kind = FLAG_REAL,
      .value = "ALPHA",
@@ -208,14 +209,15 @@ static enum status write_tensors(struct folder_run *r, struct err *err) {
 static enum status write_output(void *self, struct err *err) {
     struct folder_run *r = self;
     const struct args *args = r->q->args;
-    const struct layer_rounding rounding = {.calibration = r->calibration,
-                                            .writer = r->writer,
-                                            .source = r->q->f,
-                                            .damp = args_real(args, "damp"),
-                                            .smooth = args_real(args, "smooth"),
-                                            .threads = (uint32_t)args_int(args, "threads"),
-                                            .on_put = show_progress,
-                                            .ctx = r};
+    const struct layer_rounding rounding = {
+        .calibration = r->calibration,
+        .writer = r->writer,
+        .source = r->q->f,
+        .damp = args_given(args, "damp") ? args_real(args, "damp") : 0,
+        .smooth = args_real(args, "smooth"),
+        .threads = (uint32_t)args_int(args, "threads"),
+        .on_put = show_progress,
+        .ctx = r};
     TRY(r->calibration ? quantize_layers(&rounding, &r->rounded, err) : write_tensors(r, err));
     return folder_writer_finish(r->writer, err);
 }

@@ -24,7 +24,7 @@ struct layer_rounding {
     struct layer_calibration *calibration; /* at_once unless the method is GPTQ */
     struct folder_writer *writer;          /* with its format; no tensor is put yet */
     const struct model_file *source;       /* that the calibration reads */
-    double damp;                           /* GPTQ: of struct gptq_options */
+    double damp;                           /* GPTQ: of struct gptq_options; 0: by the rows */
     double smooth;                         /* int8: alpha of smooth_scales */
     uint32_t threads;                      /* 0: the default of base/pool.h */
     void (*on_put)(void *ctx);             /* a tensor is written */

@@ -26,8 +26,14 @@ struct moments;
 /* `w`: [rows][cols] of `out`, which int_matrix_init has made. */
 void round_nearest(const float *w, struct int_matrix *out);
 
+/* The damping that the number of rows asks for: 3 * (1 + 1 / m) / rows, m being the mean squared
+ * correlation of two inputs; at least 0.01, the published share, and at most 1. The fewer the rows,
+ * the more of the correlations in the moments are chance. An error that is made up for by those is
+ * larger on another text. */
+double gptq_damp(const struct moments *moments);
+
 struct gptq_options {
-    double damp;      /* of the mean of the diagonal, added to it: 0.01 */
+    double damp;      /* this share of the mean of the diagonal is added to it; 0: gptq_damp */
     uint32_t threads; /* 0: the default of base/pool.h */
 };
 
