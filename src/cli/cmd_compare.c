@@ -46,6 +46,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
     if (!args_text(args, "file")) return usage_set(err, "compare: no text; give -f FILE");
     enum status st = find_model(args_model(args), &c.a, err);
     if (st == ST_OK) st = find_model(args_operand(args, 0), &c.b, err);
+    if (st == ST_OK) st = comparison_prepare(args, c.a.path, &c, err);
     if (st == ST_OK) st = compare_models(args, &c, err);
     if (st == ST_OK) st = print_comparison(&c, args_on(args, "json"), err);
     comparison_deinit(&c);
@@ -66,7 +67,7 @@ const struct command cmd_compare = {
         "for "
         "example by quantising A. Both "
         "must have the same vocabulary, and both are in memory at once.",
-    .groups = {flags, flags_compare, flags_chunk, flags_engine},
+    .groups = {flags, flags_text, flags_compare, flags_chunk, flags_engine},
     .takes_model = true,
     .operands_max = 1,
     .run = run,

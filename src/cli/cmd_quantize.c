@@ -131,10 +131,18 @@ static enum status open_both(struct quantize *q, struct err *err) {
     if (r->out && is_same_file(r->in, r->out))
         return err_set(err, ST_CREATE, "%s: is the model itself; give another name for the output",
                        r->out);
-    if (q->has_report) TRY(quantize_source_check_report(r->args, err));
     TRY(model_file_open(r->in, &r->f, err));
-    TRY(quantize_source_check(r->f, err));
+    bool runs = q->has_report || args_text(r->args, "calibrate");
+    TRY(quantize_source_check(r->args, r->f, runs, err));
     return q->output->open(r, &q->self, err);
+}
+
+/* Before the work, which may take hours. */
+static enum status read_texts(struct quantize *q, struct err *err) {
+    struct quantize_run *r = &q->run;
+    const char *text = args_text(r->args, "calibrate");
+    if (text) TRY(text_windows_read_calibration(r->args, text, r->in, &r->calibration_text, err));
+    return q->has_report ? comparison_prepare(r->args, r->in, &q->report, err) : ST_OK;
 }
 
 static struct quantize_counts count_tensors(const struct quantize *q) {
@@ -183,6 +191,7 @@ static enum exit_code publish(struct quantize *q, struct err *err) {
 }
 
 static void put_json(const struct quantize *q, const struct quantize_counts *c, struct buf *out) {
+    uint32_t tokens = text_windows_tokens(&q->run.calibration_text);
     buf_put_text(out, "{\"path\":");
     buf_put_json_string(out, str_of(q->run.out));
     buf_printf(out, ",\"type\":\"%s\",\"tensors\":%zu,\"converted\":%zu,\"fallbacks\":%zu",
@@ -194,9 +203,8 @@ static void put_json(const struct quantize *q, const struct quantize_counts *c, 
     put_json_number(out, 8.0 * (double)c->bytes_out / (double)c->elems);
     buf_put_text(out, ",\"seconds\":");
     put_json_number(out, q->seconds);
-    if (c->calibration_tokens)
-        buf_printf(out, ",\"calibration\":{\"tokens\":%u,\"matrices\":%zu}", c->calibration_tokens,
-                   c->weighed);
+    if (tokens > 0)
+        buf_printf(out, ",\"calibration\":{\"tokens\":%u,\"matrices\":%zu}", tokens, c->weighed);
     if (q->run.plan) buf_put_text(out, ",\"plan\":");
     if (q->run.plan) quantize_plan_put_json(q->run.plan, out);
     if (q->has_report) buf_put_text(out, ",\"report\":{");
@@ -206,6 +214,7 @@ static void put_json(const struct quantize *q, const struct quantize_counts *c, 
 
 static void put_text(const struct quantize *q, const struct quantize_counts *c, struct buf *out) {
     char before[SIZE_TEXT_BYTES], after[SIZE_TEXT_BYTES], rate[SIZE_TEXT_BYTES];
+    uint32_t tokens = text_windows_tokens(&q->run.calibration_text);
     double per_s = q->seconds > 0 ? 4.0 * (double)c->elems / q->seconds : 0;
     buf_printf(out, "%s: %s, was %s; %.2f bits a weight, was %.2f; %zu of %zu tensors converted\n",
                q->run.out, size_text(c->bytes_out, after), size_text(c->bytes_in, before),
@@ -213,9 +222,8 @@ static void put_text(const struct quantize *q, const struct quantize_counts *c, 
                8.0 * (double)c->bytes_in / (double)c->elems, c->converted, c->tensors);
     buf_printf(out, "%.1f s, %s of float32 a second\n", q->seconds,
                size_text((uint64_t)per_s, rate));
-    if (c->calibration_tokens)
-        buf_printf(out, "calibrated with %u tokens: %zu matrices\n", c->calibration_tokens,
-                   c->weighed);
+    if (tokens > 0)
+        buf_printf(out, "calibrated with %u tokens: %zu matrices\n", tokens, c->weighed);
     if (q->run.plan) quantize_plan_put_table(q->run.plan, false, out);
     if (q->has_report) comparison_put_table(&q->report, out);
 }
@@ -259,11 +267,13 @@ static enum exit_code run(const struct args *args, struct err *err) {
     env_read(&env);
     progress_bar_init(&q.run.bar, &env, PROGRESS_BAR_LINES);
     enum status st = open_both(&q, err);
+    if (st == ST_OK) st = read_texts(&q, err);
     if (st == ST_OK) st = write_model(&q, err);
     if (st == ST_OK) st = compare_both(&q, err);
     code = st == ST_OK ? publish(&q, err) : exit_of(st);
     if (code == EXIT_FINE) code = exit_of(print_summary(&q, err));
     comparison_deinit(&q.report);
+    text_windows_deinit(&q.run.calibration_text);
     q.output->close(q.self);
     model_file_close(q.run.f);
     return code;
@@ -284,7 +294,8 @@ const struct command cmd_quantize = {
         "own. In a folder only matrices of layers are quantised. OUT must not exist; it appears "
         "when it is whole, so a run that is stopped leaves nothing but OUT.part. Memory does not "
         "grow with the model, unless a report, calibration or a budget is wanted.",
-    .groups = {flags, flags_plan, flags_folder, flags_compare, flags_chunk, flags_engine},
+    .groups = {flags, flags_plan, flags_folder, flags_text, flags_compare, flags_chunk,
+               flags_engine},
     .takes_model = true,
     .operands_max = 1,
     .run = run,

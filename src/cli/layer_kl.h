@@ -37,8 +37,12 @@ struct layer_kl_options {
     uint32_t windows, window_tokens;
 };
 
-/* A's weights are exchanged during the call. ST_BAD: the device is not the CPU, or the models have
- * other shapes; `err` says which. */
+/* Can layers be exchanged? ST_BAD: the device is not the CPU, or the models have other shapes;
+ * `err` says which. */
+enum status layer_kl_check(const struct loaded_model *a, const struct loaded_model *b,
+                           struct err *err);
+
+/* After layer_kl_check. A's weights are exchanged during the call. */
 enum status layer_kl_measure(struct layer_kl *k, struct loaded_model *a, struct loaded_model *b,
                              const struct layer_kl_options *options, struct err *err);
 void layer_kl_deinit(struct layer_kl *k); /* a zeroed one is fine */

@@ -15,6 +15,7 @@
 #include "format/safetensors_writer.h"
 #include "format/tensor_read.h"
 #include "quant/folder.h"
+#include "quant/numbers.h"
 #include "translate/translate.h"
 
 struct folder_run {
@@ -181,13 +182,24 @@ static enum status open_output(struct quantize_run *q, void **self, struct err *
     return ST_OK;
 }
 
-/* Says what it needs, and whether the text is long enough, before anything is written. */
+/* Before the model runs. Scales of codes are f16. */
+static enum status check_numbers(const struct folder_run *r, struct err *err) {
+    for (size_t i = 0; i < folder_writer_count(r->writer); i++) {
+        const struct folder_tensor *t = folder_writer_at(r->writer, i);
+        enum dtype holds = t->is_packed ? DTYPE_F16 : t->to;
+        if (t->is_packed || t->to != t->from->type)
+            TRY(numbers_check(r->view ? r->view : r->q->f, t->from, holds, err));
+    }
+    return ST_OK;
+}
+
 static enum status calibrate(void *self, struct err *err) {
     struct folder_run *r = self;
+    TRY(check_numbers(r, err));
     const struct layer_calibration_options options = {
-        .text_path = args_text(r->q->args, "calibrate"),
         .at_once = folder_writer_format(r->writer)->method != PACK_GPTQ};
-    return layer_calibration_open(r->q->args, r->q->in, &options, &r->calibration, err);
+    return layer_calibration_open(r->q->args, r->q->in, &r->q->calibration_text, &options,
+                                  &r->calibration, err);
 }
 
 static void show_progress(void *ctx) {
@@ -248,7 +260,6 @@ static void count(const void *self, struct quantize_counts *c) {
     c->tensors = folder_writer_count(w);
     c->file_bytes = folder_writer_file_bytes(w);
     c->weighed = r->rounded;
-    if (r->calibration) c->calibration_tokens = layer_calibration_tokens(r->calibration);
 }
 
 static void close_output(void *self) {

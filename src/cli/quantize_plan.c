@@ -12,6 +12,7 @@
 #include "cli/generated.h"
 #include "cli/model_args.h"
 #include "cli/sensitivity_run.h"
+#include "cli/text_windows.h"
 #include "engine/loaded_model.h"
 #include "format/model_file.h"
 #include "format/tensor_read.h"
@@ -20,7 +21,6 @@
 #include "quant/importance.h"
 #include "quant/plan.h"
 #include "quant/type_error.h"
-#include "text/tokenizer.h"
 
 enum { ALIGNMENT = 32, CURVE_POINTS = 12 };
 
@@ -216,11 +216,12 @@ static void say_needs(const struct quantize_plan *p, const struct model_file *f)
 static enum status measure(struct quantize_plan *p, const struct args *args,
                            const struct calibration *calibration, struct err *err) {
     struct loaded_model loaded;
+    const struct text_windows *text = calibration->text;
     const struct sensitivity_options options = {.threads = (uint32_t)args_int(args, "threads"),
-                                                .ids = calibration->ids->ids,
-                                                .windows = calibration->windows,
-                                                .window_tokens = calibration->window_tokens};
-    TRY(model_args_load(args, calibration->window_tokens, true, &loaded, err));
+                                                .ids = text->ids.ids,
+                                                .windows = text->windows,
+                                                .window_tokens = text->window_tokens};
+    TRY(model_args_load(args, text->window_tokens, true, &loaded, err));
     say_needs(p, loaded.file);
     enum status st = sensitivity_run(&loaded, &options, p->kl, p->count, err);
     if (st == ST_OK) st = measure_errors(p, args, loaded.file, err);
@@ -302,7 +303,7 @@ static uint64_t least_bytes(const struct planned *m, uint64_t *more) {
 }
 
 enum status quantize_plan_check(struct convert *c, const struct quantize_target *target,
-                                struct err *err) {
+                                uint64_t *least_file, struct err *err) {
     struct quantize_plan p = {.c = c, .target = *target};
     uint64_t step = 0;
     count_rest(&p);
@@ -315,6 +316,7 @@ enum status quantize_plan_check(struct convert *c, const struct quantize_target 
         least += least_bytes(&m, &more);
         if (more > 0 && (step == 0 || more < step)) step = more;
     }
+    *least_file = least;
     return least <= target_bytes(&p) ? ST_OK : say_impossible(&p, least, least + step, err);
 }
 
@@ -336,8 +338,7 @@ static void take_choices(struct quantize_plan *p, const uint32_t *choices) {
 }
 
 static enum status choose(struct quantize_plan *p, struct err *err) {
-    uint64_t most =
-        p->target.by_bits ? (uint64_t)(p->target.bits * (double)p->elems / 8) : p->target.bytes;
+    uint64_t most = target_bytes(p);
     TRY(plan_create(p->items, p->count, &p->plan, err));
     CHECK(plan_point_at(p->plan, 0).bytes + p->rest_bytes <= most);
     uint32_t *choices = mem_zalloc_array(p->count + 1, sizeof(choices[0]));
@@ -436,9 +437,9 @@ static void put_choice(const struct quantize_plan *p, struct buf *out) {
         size_t matrices;
         uint64_t elems = elems_as(p, candidates[i], &matrices);
         if (matrices == 0) continue;
-        buf_printf(out, "  %-6s %5zu %s, %5.1f %% of the weights\n",
+        buf_printf(out, "  %-6s %5zu %-9s %5.1f %% of the weights\n",
                    dtype_info(candidates[i])->name, matrices,
-                   matrices == 1 ? "matrix  " : "matrices", 100 * (double)elems / (double)p->elems);
+                   matrices == 1 ? "matrix," : "matrices,", 100 * (double)elems / (double)p->elems);
     }
 }
 
