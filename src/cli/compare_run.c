@@ -240,11 +240,10 @@ static enum status write_svg(const struct run *r, const char *path, struct err *
 
 static enum status compare_layers(struct run *r, struct err *err) {
     const char *path = args_text(r->args, "svg");
-    const struct layer_kl_options options = {.kv_type = model_args_kv_type(r->args),
-                                             .threads = (uint32_t)args_int(r->args, "threads"),
-                                             .ids = r->c->text.ids.ids,
-                                             .windows = r->c->text.windows,
-                                             .window_tokens = r->c->text.window_tokens};
+    const struct layer_kl_options options = {
+        .kv_type = model_args_kv_type(r->args),
+        .threads = (uint32_t)args_int(r->args, "threads"),
+        .text = {r->c->text.ids.ids, r->c->text.windows, r->c->text.window_tokens}};
     if (!path) return ST_OK;
     r->c->has_layers = true;
     TRY(layer_kl_measure(&r->c->layers, &r->a.loaded, &r->b.loaded, &options, err));

@@ -130,17 +130,10 @@ static enum status measure_all(struct run *r, struct err *err) {
 enum status layer_kl_measure(struct layer_kl *k, struct loaded_model *a, struct loaded_model *b,
                              const struct layer_kl_options *o, struct err *err) {
     struct run r = {.k = k, .a = a, .b = b};
-    uint32_t windows = o->windows < LAYER_KL_WINDOWS ? o->windows : LAYER_KL_WINDOWS;
-    uint32_t tokens = o->window_tokens < LAYER_KL_TOKENS ? o->window_tokens : LAYER_KL_TOKENS;
-    CHECK(windows > 0);
-    const struct window_kl_options options = {.kv_type = o->kv_type,
-                                              .threads = o->threads,
-                                              .ids = o->ids,
-                                              .stride =
-                                                  (size_t)(o->windows / windows) * o->window_tokens,
-                                              .windows = windows,
-                                              .window_tokens = tokens,
-                                              .first = tokens / 2};
+    TRY(layer_kl_check(a, b, err));
+    struct window_kl_options options = {.kv_type = o->kv_type, .threads = o->threads};
+    window_kl_spread(&o->text, LAYER_KL_WINDOWS, LAYER_KL_TOKENS, &options);
+    options.first = options.window_tokens / 2;
     TRY(window_kl_create(a, &options, &r.windows, err));
     enum status st = measure_all(&r, err);
     window_kl_destroy(r.windows);

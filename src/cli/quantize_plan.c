@@ -217,10 +217,9 @@ static enum status measure(struct quantize_plan *p, const struct args *args,
                            const struct calibration *calibration, struct err *err) {
     struct loaded_model loaded;
     const struct text_windows *text = calibration->text;
-    const struct sensitivity_options options = {.threads = (uint32_t)args_int(args, "threads"),
-                                                .ids = text->ids.ids,
-                                                .windows = text->windows,
-                                                .window_tokens = text->window_tokens};
+    const struct sensitivity_options options = {
+        .threads = (uint32_t)args_int(args, "threads"),
+        .text = {text->ids.ids, text->windows, text->window_tokens}};
     TRY(model_args_load(args, text->window_tokens, true, &loaded, err));
     say_needs(p, loaded.file);
     enum status st = sensitivity_run(&loaded, &options, p->kl, p->count, err);
