@@ -156,10 +156,17 @@ static bool sync_folder(const struct file_out *out) {
     return ok;
 }
 
+/* Room that was reserved and not needed goes back. */
+static bool release_rest(int fd) {
+    struct stat info;
+    return fstat(fd, &info) == 0 && ftruncate(fd, info.st_size) == 0;
+}
+
 enum status file_out_publish(struct file_out *out, struct err *err) {
     CHECK(out->fd >= 0);
     char now[FILE_OUT_PATH_BYTES];
     file_out_readable(out, now);
+    if (!release_rest(out->fd)) return say_errno(out, ST_IO, "write", err);
     if (fsync(out->fd) != 0) return say_errno(out, ST_IO, "write", err);
     bool linked = linkat(AT_FDCWD, now, AT_FDCWD, out->path, AT_SYMLINK_FOLLOW) == 0;
     if (!linked && errno == EEXIST) return say_exists(out, err);

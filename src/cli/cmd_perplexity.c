@@ -132,9 +132,9 @@ static enum status print_result(const struct score *s, bool json, struct err *er
         buf_printf(&out, ",\"tokens\":%llu,\"chunks\":%u}\n", (unsigned long long)s->scored,
                    s->text.windows);
     } else {
-        buf_printf(&out, "perplexity %.4f over %llu tokens in %u windows of %u\n",
+        buf_printf(&out, "perplexity %.4f over %llu tokens in %u window%s of %u\n",
                    perplexity_so_far(s), (unsigned long long)s->scored, s->text.windows,
-                   s->text.window_tokens);
+                   s->text.windows == 1 ? "" : "s", s->text.window_tokens);
     }
     enum status st = out_write(buf_str(&out), err);
     buf_deinit(&out);

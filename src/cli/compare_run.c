@@ -332,8 +332,9 @@ void comparison_put_table(const struct comparison *c, struct buf *out) {
                    c->b.decode_rate);
     buf_printf(out, "KL of B from A: mean %.6f, 99 %% of positions at most %.6f, largest %.6f\n",
                d->kl_mean, d->kl_p99, d->kl_max);
-    buf_printf(out, "same most likely token: %.2f %% of %zu positions in %u windows of %u\n",
-               100 * d->top1_agree, d->positions, c->text.windows, c->text.window_tokens);
+    buf_printf(out, "same most likely token: %.2f %% of %zu positions in %u window%s of %u\n",
+               100 * d->top1_agree, d->positions, c->text.windows, c->text.windows == 1 ? "" : "s",
+               c->text.window_tokens);
     if (c->greedy_tokens >= 2)
         buf_printf(out, "greedy answers of %u tokens: the same for the first %.1f on average\n",
                    c->greedy_tokens, c->greedy_agree * c->greedy_tokens);

@@ -182,13 +182,13 @@ static enum status open_output(struct quantize_run *q, void **self, struct err *
     return ST_OK;
 }
 
-/* Before the model runs. Scales of codes are f16. */
+/* Before the model runs. A number that is kept must be finite, or the model predicts nothing; scales
+ * of codes are f16. */
 static enum status check_numbers(const struct folder_run *r, struct err *err) {
     for (size_t i = 0; i < folder_writer_count(r->writer); i++) {
         const struct folder_tensor *t = folder_writer_at(r->writer, i);
-        enum dtype holds = t->is_packed ? DTYPE_F16 : t->to;
-        if (t->is_packed || t->to != t->from->type)
-            TRY(numbers_check(r->view ? r->view : r->q->f, t->from, holds, err));
+        enum dtype holds = t->is_packed ? DTYPE_F16 : t->to != t->from->type ? t->to : DTYPE_F32;
+        TRY(numbers_check(r->view ? r->view : r->q->f, t->from, holds, err));
     }
     return ST_OK;
 }

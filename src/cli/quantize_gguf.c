@@ -120,12 +120,13 @@ static enum status make_plan(struct gguf_run *g, struct err *err) {
     return file_out_reserve(&g->file, convert_bytes(g->convert), err);
 }
 
-/* Before the model runs: a plan takes any type, and F16 holds what all of them hold. */
+/* Before the model runs. A number that is kept must be finite, or the model predicts nothing. A plan
+ * may take any type, and F16 holds what all of them hold. */
 static enum status check_numbers(const struct gguf_run *g, struct err *err) {
     const struct model_file *f = g->view ? g->view : g->q->f;
     for (size_t i = 0; i < convert_count(g->convert); i++) {
         const struct convert_tensor *t = convert_at(g->convert, i);
-        if (t->to != t->from->type) TRY(numbers_check(f, t->from, t->to, err));
+        TRY(numbers_check(f, t->from, t->to != t->from->type ? t->to : DTYPE_F32, err));
     }
     return ST_OK;
 }

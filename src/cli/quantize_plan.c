@@ -270,23 +270,28 @@ static uint64_t target_bytes(const struct quantize_plan *p) {
     return p->target.by_bits ? (uint64_t)(p->target.bits * (double)p->elems / 8) : p->target.bytes;
 }
 
-/* `least` and `next`: the smallest sizes that are possible. */
+/* `least` and `next`: the smallest sizes that are possible; the same if there is one only. */
 static enum status say_impossible(const struct quantize_plan *p, uint64_t least, uint64_t next,
                                   struct err *err) {
     enum { SCALE = 10000 };
-    char size[SIZE_TEXT_BYTES];
-    if (p->target.by_bits)
+    char size[SIZE_TEXT_BYTES], larger[128] = "there is no other choice";
+    if (p->target.by_bits) {
+        if (next > least)
+            snprintf(larger, sizeof(larger), "the next larger choice has %.4f",
+                     (bits_of(p, next) * SCALE + 1) / SCALE);
         return err_set(err, ST_BAD,
                        "quantize: --bits %g cannot be met: with the smallest type for every matrix "
-                       "all tensors together have %.4f bits a weight, the next larger choice has "
-                       "%.4f",
-                       p->target.bits, (bits_of(p, least) * SCALE + 1) / SCALE,
-                       (bits_of(p, next) * SCALE + 1) / SCALE);
+                       "all tensors together have %.4f bits a weight, %s",
+                       p->target.bits, (bits_of(p, least) * SCALE + 1) / SCALE, larger);
+    }
+    if (next > least)
+        snprintf(larger, sizeof(larger), "the next larger choice has %llu",
+                 (unsigned long long)next);
     return err_set(err, ST_BAD,
                    "quantize: --budget %llu cannot be met: with the smallest type for every matrix "
-                   "the file has %llu bytes (%s), the next larger choice has %llu",
+                   "the file has %llu bytes (%s), %s",
                    (unsigned long long)p->target.bytes, (unsigned long long)least,
-                   size_text(least, size), (unsigned long long)next);
+                   size_text(least, size), larger);
 }
 
 /* The fewest bytes of a matrix, and how many more its next type has; 0: it has no other. */
@@ -301,8 +306,19 @@ static uint64_t least_bytes(const struct planned *m, uint64_t *more) {
     return least;
 }
 
+/* The converter has the largest type for every matrix. */
+static uint64_t file_bytes_at_most(const struct quantize_plan *p) {
+    uint64_t most = convert_bytes(p->c), target = target_bytes(p), data = 0;
+    if (!p->target.by_bits) return target < most ? target : most;
+    for (size_t i = 0; i < convert_count(p->c); i++) {
+        const struct convert_tensor *t = convert_at(p->c, i);
+        data += bytes_of(t->to, tensor_elems(t->from));
+    }
+    return target < data ? most - (data - target) : most;
+}
+
 enum status quantize_plan_check(struct convert *c, const struct quantize_target *target,
-                                uint64_t *least_file, struct err *err) {
+                                uint64_t *file_bytes, struct err *err) {
     struct quantize_plan p = {.c = c, .target = *target};
     uint64_t step = 0;
     count_rest(&p);
@@ -315,7 +331,7 @@ enum status quantize_plan_check(struct convert *c, const struct quantize_target 
         least += least_bytes(&m, &more);
         if (more > 0 && (step == 0 || more < step)) step = more;
     }
-    *least_file = least;
+    *file_bytes = file_bytes_at_most(&p);
     return least <= target_bytes(&p) ? ST_OK : say_impossible(&p, least, least + step, err);
 }
 

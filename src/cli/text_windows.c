@@ -1,6 +1,8 @@
 /* cli/text_windows.c - see cli/text_windows.h for the contract. */
 #include "cli/text_windows.h"
 
+#include <string.h>
+
 #include "base/buf.h"
 #include "base/file.h"
 #include "cli/cli.h"
@@ -61,8 +63,9 @@ static enum status count_windows(struct text_windows *t, const struct wanted *w,
         return err_set(err, ST_BAD,
                        "%s: has %zu tokens, too few for %s: at least %llu are needed (%u %s of "
                        "%u); use a longer text or a smaller --ctx",
-                       w->path, t->ids.count, w->purpose, needed, w->least,
-                       w->least == 1 ? "window" : "windows", t->window_tokens);
+                       strcmp(w->path, "-") == 0 ? "standard input" : w->path, t->ids.count,
+                       w->purpose, needed, w->least, w->least == 1 ? "window" : "windows",
+                       t->window_tokens);
     t->windows = there < w->most ? (uint32_t)there : w->most;
     return ST_OK;
 }

@@ -395,6 +395,22 @@ def test_a_bad_number_is_found_before_the_model_runs(tmp_path, calibration_text,
     assert [p.name for p in tmp_path.iterdir()] == ["source"]
 
 
+@pytest.mark.parametrize("kind", ["Q4_0", "gptq", "awq", "int8"])
+def test_a_norm_that_is_no_number_is_found_before_the_model_runs(tmp_path, calibration_text, kind):
+    """It is kept as it is, but what the matrices read would not be numbers either."""
+    source = tmp_path / "source"
+    shutil.copyfile(LLAMA, source)
+    source.chmod(0o644)
+    for tensor in gguf.GGUFReader(str(source), "r+").tensors:
+        if tensor.name == "blk.0.attn_norm.weight":
+            tensor.data[3] = np.nan
+            tensor.data.flush()
+    message = refusal(BAD, "quantize", source, tmp_path / "o", "--type", kind, *LONG,
+                      calibration_text)
+    assert re.search(r"tensor \S+norm\S*: row 0, column 3 is nan", message)
+    assert [p.name for p in tmp_path.iterdir()] == ["source"]
+
+
 def test_a_model_that_predicts_no_text_is_found_before_the_work(tmp_path, calibration_text):
     for flags in (["--report", "-f"], ["--calibrate"]):
         for kind in ("Q8_0", "int8"):
@@ -412,11 +428,13 @@ def test_a_device_that_is_not_there_is_found_before_the_work(tmp_path, calibrati
     assert [p.name for p in tmp_path.iterdir()] == ["source"]
 
 
-def test_no_room_for_the_smallest_plan_is_found_before_the_work(tmp_path, calibration_text):
+@pytest.mark.parametrize("target", [["--budget", "40kB"], ["--bits", 7]])
+def test_no_room_for_a_plan_is_found_before_the_work(tmp_path, calibration_text, target):
+    """About 40 kB are wanted in both cases; the smallest file that is possible has 29 kB."""
     def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (35000, 35000))
 
-    done = subprocess.run([JITNEY, "quantize", str(LLAMA), str(tmp_path / "o"), "--budget", "40kB",
+    done = subprocess.run([JITNEY, "quantize", str(LLAMA), str(tmp_path / "o"), *map(str, target),
                            *map(str, LONG), str(calibration_text)],
                           capture_output=True, check=False, timeout=60, preexec_fn=limit)
     assert done.returncode == IO and done.stderr.count(b"\n") == 1, done.stderr
