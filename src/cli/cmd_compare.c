@@ -59,14 +59,15 @@ const struct command cmd_compare = {
     .summary = "Measure how far the predictions of two models are apart",
     .operands = "B -f FILE",
     .about =
-        "Lets two models, A (-m, or the first argument) and B, predict a text, and prints how far "
-        "their predictions are apart: the Kullback-Leibler divergence of B from A in nats (mean, "
-        "and the "
-        "value that 99 % of the positions do not exceed), how often the most likely token is the "
-        "same, both perplexities, sizes and speeds. B is the model that may have lost something, "
-        "for "
-        "example by quantising A. Both "
-        "must have the same vocabulary, and both are in memory at once.",
+        "Two models predict the same text: A (-m, or the first argument) and B, which was made "
+        "from A, "
+        "for example by quantising it. Prints how much the predictions differ: the "
+        "Kullback-Leibler "
+        "divergence (KL) of B from A in nats (its mean, its largest value, and the value that 99 % "
+        "of the "
+        "positions do not exceed), how often both have the same most likely token, and the "
+        "perplexities, sizes and speeds of both. Both models must have the same vocabulary; both "
+        "are in memory at once.",
     .groups = {flags, flags_text, flags_compare, flags_chunk, flags_engine},
     .takes_model = true,
     .operands_max = 1,

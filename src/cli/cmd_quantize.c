@@ -28,25 +28,28 @@ static const struct flag flags[] = {
              "folder."},
     {.name = "allow-requantize",
      .kind = FLAG_BOOL,
-     .help = "Also convert tensors that are quantised already. The new loss comes on top of the "
-             "one that they have."},
+     .help = "Also convert tensors that are quantised already. The new loss is added to the one "
+             "that they have."},
     {.name = "calibrate",
      .kind = FLAG_TEXT,
      .value = "TEXT",
-     .help = "Run the model over this text first. For a GGUF the error of each column of a matrix "
-             "is weighed by the mean square of what the matrix reads there; gptq, awq and int8 "
-             "round layer by layer, by what the layers read. Needs the CPU and, for a GGUF, memory "
-             "for the model; without --chunks the first 64 windows of the text are used."},
+     .help = "Run the model over this text first, on the CPU, and round so that the error on such "
+             "a text is small. For a GGUF file the error of each column of a matrix is weighed by "
+             "the mean square of its inputs; this needs memory for the model. For gptq, awq and "
+             "int8 the model is rounded layer by layer. The first 64 windows of the text are used, "
+             "or as many as --chunks says; 8 are needed, unless --chunks says fewer."},
     {.name = "report",
      .kind = FLAG_BOOL,
      .help = "Compare the new model with the old one on the text of --file, as \"jitney compare\" "
-             "does, and print the result. Both are in memory then."},
+             "does, and print the result. Needs memory for both models."},
     {.name = "max-kl",
      .kind = FLAG_REAL,
      .value = "X",
      .min = 0,
      .max = 1000,
-     .help = "Report, and keep nothing if the mean KL is more than X: exit code 1."},
+     .help =
+         "Make a report, and keep the new model only if its mean KL is at most X; otherwise the "
+         "exit code is 1."},
     {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object."},
     {0},
 };
@@ -285,15 +288,15 @@ const struct command cmd_quantize = {
     .summary = "Write a model with fewer bits",
     .operands = "OUT --type TYPE|--budget SIZE",
     .about =
-        "Writes the model, a GGUF or a Hugging Face folder, with another number format for its "
-        "matrices: as the GGUF file OUT, or, with the types gptq, awq, nf4 and int8, as the "
-        "safetensors folder OUT, which transformers reads. Norms and other vectors stay "
-        "as they are. In a GGUF the output matrix takes Q6_K or Q8_0, and a matrix whose rows do "
-        "not divide into the blocks of the type takes a related type, as in llama.cpp; a line on "
-        "standard error names such types. With --budget or --bits each matrix takes a type of its "
-        "own. In a folder only matrices of layers are quantised. OUT must not exist; it appears "
-        "when it is whole, so a run that is stopped leaves nothing but OUT.part. Memory does not "
-        "grow with the model, unless a report, calibration or a budget is wanted.",
+        "Writes a model, a GGUF file or a Hugging Face folder, with another number format for its "
+        "matrices. OUT is a GGUF file, or, with the types gptq, awq, nf4 and int8, a safetensors "
+        "folder that transformers reads. Norms and other vectors stay as they are. In a GGUF file "
+        "the output matrix takes Q6_K or Q8_0, and a matrix whose rows do not divide into the "
+        "blocks of the type takes a related type, as in llama.cpp; a line on standard error names "
+        "these types. With --budget or --bits the command chooses a type for each matrix. In a "
+        "folder only the matrices of layers are quantised. OUT must not exist; it appears when it "
+        "is whole, so that a run that is stopped leaves at most OUT.part. Memory does not grow "
+        "with the model, except with --calibrate, --report and --max-kl.",
     .groups = {flags, flags_plan, flags_folder, flags_text, flags_compare, flags_chunk,
                flags_engine},
     .takes_model = true,

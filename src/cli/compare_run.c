@@ -31,8 +31,10 @@ const struct flag flags_compare[] = {
     {.name = "svg",
      .kind = FLAG_TEXT,
      .value = "FILE",
-     .help = "Also measure what each layer alone loses: its KL with that layer of B in A. Write it "
-             "to FILE as a bar chart; --json has it as kl_by_layer. An old FILE is replaced."},
+     .help =
+         "Also measure what each layer alone loses: the KL of A with only this layer taken from "
+         "B. Writes a bar chart to FILE, which is replaced if it exists; --json has the numbers "
+         "as kl_by_layer."},
     {0},
 };
 

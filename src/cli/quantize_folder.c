@@ -32,12 +32,12 @@ const struct flag flags_folder[] = {
     {.name = "group",
      .kind = FLAG_WORD,
      .value = "32|64|128",
-     .help = "gptq and awq: columns that share a scale and a zero point; without it the largest "
-             "that divides the rows of all matrices."},
+     .help = "gptq and awq: number of columns that share a scale and a zero point. Without it the "
+             "largest of the three that divides the columns of all matrices."},
     {.name = "act-order",
      .kind = FLAG_BOOL,
-     .help = "gptq: round the columns that read the largest inputs first. Loses less, and costs a "
-             "permutation of the inputs when the model runs."},
+     .help = "gptq: round the columns with the largest inputs first. Loses less, but the inputs "
+             "must be permuted when the model runs."},
     {.name = "damp",
      .kind = FLAG_REAL,
      .value = "X",
@@ -52,15 +52,15 @@ const struct flag flags_folder[] = {
      .fallback = "0.5",
      .min = 0,
      .max = 1,
-     .help = "int8 with --calibrate: how much of the range of the inputs that norms make moves "
-             "into the weights."},
+     .help = "int8 with --calibrate: how much of the range of the inputs moves into the weights "
+             "(SmoothQuant's alpha), for inputs that a norm makes."},
     {.name = "symmetric",
      .kind = FLAG_BOOL,
      .help = "gptq: scales without zero points, as some kernels of vLLM want them."},
     {.name = "nearest",
      .kind = FLAG_BOOL,
      .help = "gptq and awq: round each number to the nearest, without --calibrate. The files have "
-             "the format, not the quality, of these procedures."},
+             "the format of these procedures, but not their quality."},
     {0},
 };
 
@@ -182,8 +182,8 @@ static enum status open_output(struct quantize_run *q, void **self, struct err *
     return ST_OK;
 }
 
-/* Before the model runs. A number that is kept must be finite, or the model predicts nothing; scales
- * of codes are f16. */
+/* Before the model runs. A number that is kept must be finite, or the model predicts nothing.
+ * Scales of codes are f16. */
 static enum status check_numbers(const struct folder_run *r, struct err *err) {
     for (size_t i = 0; i < folder_writer_count(r->writer); i++) {
         const struct folder_tensor *t = folder_writer_at(r->writer, i);

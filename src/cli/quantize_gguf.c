@@ -120,8 +120,8 @@ static enum status make_plan(struct gguf_run *g, struct err *err) {
     return file_out_reserve(&g->file, convert_bytes(g->convert), err);
 }
 
-/* Before the model runs. A number that is kept must be finite, or the model predicts nothing. A plan
- * may take any type, and F16 holds what all of them hold. */
+/* Before the model runs. A number that is kept must be finite, or the model predicts nothing. A
+ * plan may take any type, and F16 holds what all of them hold. */
 static enum status check_numbers(const struct gguf_run *g, struct err *err) {
     const struct model_file *f = g->view ? g->view : g->q->f;
     for (size_t i = 0; i < convert_count(g->convert); i++) {

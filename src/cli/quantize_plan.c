@@ -28,20 +28,20 @@ const struct flag flags_plan[] = {
     {.name = "budget",
      .kind = FLAG_TEXT,
      .value = "SIZE",
-     .help = "Choose a type for each matrix by how much the output depends on it, so that the file "
-             "has at most SIZE bytes. SIZE is a number of bytes or has a unit: kB, MB, GB are "
-             "powers of 1000, KiB, MiB, GiB of 1024. Needs --calibrate, and takes the place of "
-             "--type."},
+     .help = "Choose a type for each matrix, so that the file has at most SIZE bytes and the "
+             "predictions change least. SIZE is a number of bytes, or a number with a unit: kB, "
+             "MB, GB (powers of 1000), KiB, MiB, GiB (powers of 1024). Replaces --type; needs "
+             "--calibrate."},
     {.name = "bits",
      .kind = FLAG_REAL,
      .value = "X",
      .min = 1,
      .max = 32,
-     .help = "The same with at most X bits a weight over all tensors."},
+     .help = "As --budget, with at most X bits per weight over all tensors."},
     {.name = "plan",
      .kind = FLAG_BOOL,
-     .help = "Print the choice of --budget or --bits, and what other sizes would cost, and write "
-             "nothing; OUT is not needed."},
+     .help = "Only print the types that --budget or --bits chooses, and the expected KL of other "
+             "sizes. Nothing is written, and OUT is not needed."},
     {0},
 };
 

@@ -23,14 +23,14 @@ const struct flag flags_text[] = {
      .fallback = "512",
      .min = 8,
      .max = 1 << 20,
-     .help = "Tokens in a window."},
+     .help = "Tokens in a window: the text is cut into windows that do not overlap."},
     {.name = "chunks",
      .kind = FLAG_INT,
      .value = "N",
      .fallback = "0",
      .min = 0,
      .max = 1 << 30,
-     .help = "Use only the first N windows; 0: all."},
+     .help = "Use only the first N windows; 0: all (--calibrate: 64)."},
     {0},
 };
 
