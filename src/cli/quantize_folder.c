@@ -24,8 +24,8 @@ struct folder_run {
     struct folder_out out;
     struct model_file *view;               /* of a GGUF as a folder; NULL: the source is one */
     struct layer_calibration *calibration; /* NULL without --calibrate */
-    size_t rounded;                        /* matrices whose rounding the text has changed */
-    uint64_t elems;                        /* for the progress */
+    size_t rounded; /* matrices that are rounded otherwise than without the text */
+    uint64_t elems; /* for the progress */
 };
 
 const struct flag flags_folder[] = {

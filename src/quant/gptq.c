@@ -1,8 +1,8 @@
-/* quant/gptq.c - rounding column by column, each error made up for by the columns after it.
+/* quant/gptq.c - rounding column by column; later columns compensate the error of earlier ones.
  *
  * With H the second moments and R upper triangular, H = R R^T, the squared error of a row's output
  * is |d R|^2, d being what rounding changed. Column j of d R has d[0] .. d[j] in it only. So when
- * the columns before j are rounded, the number that makes up for them best is
+ * the columns before j are rounded, the number that compensates their errors best is
  *
  *     v[j] = w[j] + sum over i < j of d[i] * B[i][j],   B[i][j] = R[i][j] / R[j][j]
  *
@@ -10,9 +10,9 @@
  * the inverse of H and moves each error on at once; the sums are the same, and no inverse is
  * needed. R comes from the Cholesky factor of H with rows and columns in falling order.
  *
- * The scale of a group is found when its first column is reached. The numbers that would make up
- * best for all before if nothing more were rounded (the same sums with d[j] = w[j] - v[j]) give the
- * widest grid. Narrower ones cut off the largest numbers and have smaller steps: each is tried on
+ * The scale of a group is found when its first column is reached. The widest grid spans the numbers
+ * that would compensate all errors so far if nothing more were rounded: the same sums with d[j] =
+ * w[j] - v[j]. Narrower ones cut off the largest numbers and have smaller steps: each is tried on
  * the whole group, and the one with the least error is kept. The error is the group's part of
  * |d R|^2, the sum of (v[j] - round(v[j]))^2 * R[j][j]^2. The procedure as published takes the
  * widest grid.
