@@ -13,7 +13,7 @@ rounds them for each 32, where smoothing has little to gain.
 Exits with 1 if a limit is missed: GPTQ at most 1.005 of the plain implementation's perplexity;
 GPTQ, AWQ and SmoothQuant below rounding to nearest. With --places N GPTQ is done N times, with the
 windows from N places of the calibration text; the limit is then for the geometric mean of the N
-ratios, whose spread is printed, because one run with a short text is off by some percent.
+ratios, which are printed, because one run with a short text is off by some percent.
 """
 
 import argparse
