@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -95,12 +97,31 @@ enum status file_out_open(const char *path, bool with_name, struct file_out *out
     return open_named(out, err);
 }
 
+/* Where a file system cannot reserve room: is there as much now? */
+static bool has_room(int fd, uint64_t bytes) {
+    struct statvfs info;
+    return fstatvfs(fd, &info) != 0 || info.f_bavail >= bytes / (info.f_frsize ? info.f_frsize : 1);
+}
+
+/* False: errno says why. The limit of file size counts when bytes are written, not here. */
+static bool reserve(int fd, uint64_t bytes) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        bytes > limit.rlim_cur) {
+        errno = EFBIG;
+        return false;
+    }
+    if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) == 0) return true;
+    if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) return false;
+    bool ok = has_room(fd, bytes);
+    errno = ENOSPC;
+    return ok;
+}
+
 enum status file_out_reserve(struct file_out *out, uint64_t bytes, struct err *err) {
     CHECK(out->fd >= 0);
     char size[SIZE_TEXT_BYTES];
-    if (bytes == 0 || bytes > INT64_MAX) return ST_OK;
-    if (fallocate(out->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) == 0) return ST_OK;
-    if (errno != ENOSPC && errno != EDQUOT && errno != EFBIG) return ST_OK;
+    if (bytes == 0 || bytes > INT64_MAX || reserve(out->fd, bytes)) return ST_OK;
     return err_set(err, ST_IO, "%s: cannot write %s: %s", out->path, size_text(bytes, size),
                    strerror(errno));
 }
@@ -135,10 +156,17 @@ static bool sync_folder(const struct file_out *out) {
     return ok;
 }
 
+/* Room that was reserved and not needed goes back. */
+static bool release_rest(int fd) {
+    struct stat info;
+    return fstat(fd, &info) == 0 && ftruncate(fd, info.st_size) == 0;
+}
+
 enum status file_out_publish(struct file_out *out, struct err *err) {
     CHECK(out->fd >= 0);
     char now[FILE_OUT_PATH_BYTES];
     file_out_readable(out, now);
+    if (!release_rest(out->fd)) return say_errno(out, ST_IO, "write", err);
     if (fsync(out->fd) != 0) return say_errno(out, ST_IO, "write", err);
     bool linked = linkat(AT_FDCWD, now, AT_FDCWD, out->path, AT_SYMLINK_FOLLOW) == 0;
     if (!linked && errno == EEXIST) return say_exists(out, err);

@@ -32,8 +32,9 @@ struct file_out {
  * on every file system. */
 enum status file_out_open(const char *path, bool with_name, struct file_out *out, struct err *err);
 
-/* Reserve room on the disk for a file of so many bytes, where the file system can. ST_IO: there is
- * not enough. */
+/* Reserve room on the disk for a file of so many bytes; where the file system cannot, look whether
+ * there is as much now. ST_IO: there is not, or the system's limit of file size is below it. What
+ * the file does not need in the end is given back when it is published. */
 enum status file_out_reserve(struct file_out *out, uint64_t bytes, struct err *err);
 
 /* Append. ST_IO: for example, the disk is full. */

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "base/size_text.h"
-#include "cli/calibration_text.h"
 #include "cli/cli.h"
 #include "cli/model_args.h"
+#include "cli/text_windows.h"
 #include "engine/request_run.h"
 #include "engine/service.h"
 #include "format/model_file.h"
@@ -19,7 +19,6 @@ struct run {
     const struct args *args;
     struct calibration *c;
     struct service service;
-    struct calibration_text text;
 };
 
 /* The model's own forward pass, seen from inside. */
@@ -55,8 +54,9 @@ static enum status say_needs(const char *path, uint32_t ctx_tokens, struct err *
 }
 
 static enum status run_window(struct run *r, uint32_t i, struct err *err) {
-    const struct request_spec spec = {.prompt = calibration_text_window(&r->text, i),
-                                      .prompt_tokens = r->c->window_tokens,
+    const struct text_windows *text = r->c->text;
+    const struct request_spec spec = {.prompt = text_windows_at(text, i),
+                                      .prompt_tokens = text->window_tokens,
                                       .n = 1,
                                       .sample = sample_params_default(),
                                       .on_logits = ignore_logits};
@@ -64,17 +64,14 @@ static enum status run_window(struct run *r, uint32_t i, struct err *err) {
     struct request_usage usage;
     TRY(request_run(&run, &usage, err));
     if (isatty(STDERR_FILENO)) {
-        fprintf(stderr, "\r\033[Kcalibrating: %u of %u windows", i + 1, r->c->windows);
-        if (i + 1 == r->c->windows) fprintf(stderr, "\r\033[K");
+        fprintf(stderr, "\r\033[Kcalibrating: %u of %u windows", i + 1, text->windows);
+        if (i + 1 == text->windows) fprintf(stderr, "\r\033[K");
     }
     return importance_status(r->c->importance, err);
 }
 
 static enum status run_windows(struct run *r, struct err *err) {
     const struct device *device = &r->service.loaded.device;
-    TRY(calibration_text_read(r->args, r->c->text_path, r->service.loaded.tokenizer, &r->text,
-                              err));
-    r->c->windows = r->text.windows;
     if (!device->profiler || !device->profiler->tap)
         return err_set(err, ST_BAD,
                        "quantize: --calibrate needs the CPU, this is %s; give --device cpu",
@@ -82,7 +79,7 @@ static enum status run_windows(struct run *r, struct err *err) {
     TRY(importance_create(&r->c->importance, err));
     device->profiler->tap(device->self, take_input, r);
     enum status st = ST_OK;
-    for (uint32_t i = 0; i < r->c->windows && st == ST_OK; i++) st = run_window(r, i, err);
+    for (uint32_t i = 0; i < r->c->text->windows && st == ST_OK; i++) st = run_window(r, i, err);
     device->profiler->tap(device->self, NULL, NULL);
     return st;
 }
@@ -90,15 +87,10 @@ static enum status run_windows(struct run *r, struct err *err) {
 enum status calibrate_model(const struct args *args, const char *path, struct calibration *c,
                             struct err *err) {
     struct run r = {.args = args, .c = c};
-    c->window_tokens = (uint32_t)args_int(args, "ctx");
-    TRY(say_needs(path, c->window_tokens, err));
-    enum status st = model_args_service_at(args, path, c->window_tokens, true, &r.service, err);
+    uint32_t tokens = c->text->window_tokens;
+    TRY(say_needs(path, tokens, err));
+    enum status st = model_args_service_at(args, path, tokens, true, &r.service, err);
     if (st == ST_OK) st = run_windows(&r, err);
-    if (st == ST_OK && c->ids) {
-        *c->ids = r.text.ids;
-        r.text.ids = (struct tokens){0};
-    }
-    calibration_text_deinit(&r.text);
     service_close(&r.service);
     return st;
 }

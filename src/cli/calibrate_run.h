@@ -13,18 +13,15 @@
 
 struct args;
 struct importance;
-struct tokens;
+struct text_windows;
 
 struct calibration {
-    const char *text_path;
-    uint32_t windows, window_tokens;
-    struct importance *importance; /* importance_destroy it */
-    struct tokens *ids;            /* NULL, or takes the tokens of the windows: tokens_deinit it */
+    const struct text_windows *text; /* borrowed */
+    struct importance *importance;   /* importance_destroy it */
 };
 
-/* `path`: of the model; text_path is set. Says on standard error what it needs before it begins.
- * The flags are flags_compare, flags_chunk and flags_engine; the device is the CPU. ST_BAD: the
- * text is too short. */
+/* `path`: of the model; the text is set. Says on standard error what it needs before it begins.
+ * The flags are flags_chunk and flags_engine. ST_BAD: the device is not the CPU. */
 enum status calibrate_model(const struct args *args, const char *path, struct calibration *c,
                             struct err *err);
 

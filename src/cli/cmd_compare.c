@@ -46,6 +46,7 @@ static enum exit_code run(const struct args *args, struct err *err) {
     if (!args_text(args, "file")) return usage_set(err, "compare: no text; give -f FILE");
     enum status st = find_model(args_model(args), &c.a, err);
     if (st == ST_OK) st = find_model(args_operand(args, 0), &c.b, err);
+    if (st == ST_OK) st = comparison_prepare(args, c.a.path, &c, err);
     if (st == ST_OK) st = compare_models(args, &c, err);
     if (st == ST_OK) st = print_comparison(&c, args_on(args, "json"), err);
     comparison_deinit(&c);
@@ -58,15 +59,16 @@ const struct command cmd_compare = {
     .summary = "Measure how far the predictions of two models are apart",
     .operands = "B -f FILE",
     .about =
-        "Lets two models, A (-m, or the first argument) and B, predict a text, and prints how far "
-        "their predictions are apart: the Kullback-Leibler divergence of B from A in nats (mean, "
-        "and the "
-        "value that 99 % of the positions do not exceed), how often the most likely token is the "
-        "same, both perplexities, sizes and speeds. B is the model that may have lost something, "
-        "for "
-        "example by quantising A. Both "
-        "must have the same vocabulary, and both are in memory at once.",
-    .groups = {flags, flags_compare, flags_chunk, flags_engine},
+        "Two models predict the same text: A (-m, or the first argument) and B, which was made "
+        "from A, "
+        "for example by quantising it. Prints how much the predictions differ: the "
+        "Kullback-Leibler "
+        "divergence (KL) of B from A in nats (its mean, its largest value, and the value that 99 % "
+        "of the "
+        "positions do not exceed), how often both have the same most likely token, and the "
+        "perplexities, sizes and speeds of both. Both models must have the same vocabulary; both "
+        "are in memory at once.",
+    .groups = {flags, flags_text, flags_compare, flags_chunk, flags_engine},
     .takes_model = true,
     .operands_max = 1,
     .run = run,

@@ -16,33 +16,11 @@
 #include "cli/generated.h"
 #include "cli/cli.h"
 #include "cli/model_args.h"
+#include "cli/text_windows.h"
 #include "engine/request_run.h"
 #include "engine/service.h"
-#include "text/tokenizer.h"
-
-enum { TEXT_BYTES_MAX = 1 << 30 };
 
 static const struct flag flags[] = {
-    {.name = "file",
-     .letter = 'f',
-     .kind = FLAG_TEXT,
-     .value = "FILE",
-     .help = "The text; \"-\" reads standard input."},
-    {.name = "ctx",
-     .letter = 'c',
-     .kind = FLAG_INT,
-     .value = "N",
-     .fallback = "512",
-     .min = 4,
-     .max = 1 << 20,
-     .help = "Tokens in a window."},
-    {.name = "chunks",
-     .kind = FLAG_INT,
-     .value = "N",
-     .fallback = "0",
-     .min = 0,
-     .max = 1 << 30,
-     .help = "Score only the first N windows; 0: all."},
     {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object."},
     {.name = "dump-logits",
      .kind = FLAG_TEXT,
@@ -54,8 +32,7 @@ static const struct flag flags[] = {
 
 struct score {
     struct service service;
-    uint32_t window; /* tokens */
-    uint32_t windows;
+    struct text_windows text;
     uint32_t done;      /* windows */
     const int32_t *ids; /* of the current window */
     double loss;        /* sum of -log p */
@@ -80,7 +57,8 @@ static uint32_t vocab_of(const struct score *s) { return s->service.loaded.model
 
 static void score_position(void *ctx, uint32_t pos, const float *logits) {
     struct score *s = ctx;
-    if (pos < s->window / 2 || pos + 1 >= s->window || s->dump_failed) return;
+    if (pos < s->text.window_tokens / 2 || pos + 1 >= s->text.window_tokens || s->dump_failed)
+        return;
     s->loss += loss_of(logits, vocab_of(s), s->ids[pos + 1]);
     s->scored++;
     dump_bytes(s, logits, vocab_of(s) * sizeof(logits[0]));
@@ -88,7 +66,7 @@ static void score_position(void *ctx, uint32_t pos, const float *logits) {
 
 static enum status score_window(struct score *s, struct err *err) {
     const struct request_spec spec = {.prompt = s->ids,
-                                      .prompt_tokens = s->window,
+                                      .prompt_tokens = s->text.window_tokens,
                                       .n = 1,
                                       .sample = sample_params_default(),
                                       .on_logits = score_position,
@@ -105,16 +83,14 @@ static double perplexity_so_far(const struct score *s) {
 /* One line that is overwritten; only on a terminal. */
 static void show_progress(const struct score *s) {
     if (!isatty(STDERR_FILENO)) return;
-    fprintf(stderr, "\r\033[K%u of %u windows, perplexity %.4f", s->done, s->windows,
+    fprintf(stderr, "\r\033[K%u of %u windows, perplexity %.4f", s->done, s->text.windows,
             perplexity_so_far(s));
-    if (s->done == s->windows) fprintf(stderr, "\r\033[K");
+    if (s->done == s->text.windows) fprintf(stderr, "\r\033[K");
 }
 
-static enum status score_windows(struct score *s, int32_t *ids, token_id bos, struct err *err) {
-    for (s->done = 0; s->done < s->windows;) {
-        int32_t *first = ids + (size_t)s->done * s->window;
-        if (bos != TOKEN_NONE) first[0] = bos;
-        s->ids = first;
+static enum status score_windows(struct score *s, struct err *err) {
+    for (s->done = 0; s->done < s->text.windows;) {
+        s->ids = text_windows_at(&s->text, s->done);
         enum status st = score_window(s, err);
         if (s->dump_failed) return err_set(err, ST_IO, "%s: %s", s->dump_path, strerror(errno));
         if (st != ST_OK) return st;
@@ -128,7 +104,8 @@ static enum status open_dump(struct score *s, struct err *err) {
     if (!s->dump_path) return ST_OK;
     s->dump = fopen(s->dump_path, "wb");
     if (!s->dump) return err_set(err, ST_CREATE, "%s: %s", s->dump_path, strerror(errno));
-    uint64_t rows = (uint64_t)s->windows * (s->window - 1 - s->window / 2);
+    uint64_t rows =
+        (uint64_t)s->text.windows * (s->text.window_tokens - 1 - s->text.window_tokens / 2);
     if (rows > INT32_MAX)
         return err_set(err, ST_BAD, "--dump-logits: %llu rows are too many; use --chunks",
                        (unsigned long long)rows);
@@ -153,60 +130,36 @@ static enum status print_result(const struct score *s, bool json, struct err *er
         buf_put_text(&out, "{\"perplexity\":");
         put_json_number(&out, perplexity_so_far(s));
         buf_printf(&out, ",\"tokens\":%llu,\"chunks\":%u}\n", (unsigned long long)s->scored,
-                   s->windows);
+                   s->text.windows);
     } else {
-        buf_printf(&out, "perplexity %.4f over %llu tokens in %u windows of %u\n",
-                   perplexity_so_far(s), (unsigned long long)s->scored, s->windows, s->window);
+        buf_printf(&out, "perplexity %.4f over %llu tokens in %u window%s of %u\n",
+                   perplexity_so_far(s), (unsigned long long)s->scored, s->text.windows,
+                   s->text.windows == 1 ? "" : "s", s->text.window_tokens);
     }
     enum status st = out_write(buf_str(&out), err);
     buf_deinit(&out);
     return st;
 }
 
-/* The number of windows to score; an error if the text is shorter than one. */
-static enum status count_windows(struct score *s, const struct args *args, size_t tokens,
-                                 struct err *err) {
-    uint32_t wanted = (uint32_t)args_int(args, "chunks");
-    s->window = (uint32_t)args_int(args, "ctx");
-    size_t there = tokens / s->window;
-    if (there == 0)
-        return err_set(err, ST_BAD,
-                       "perplexity: %s has %zu tokens, but a window needs %u; use a "
-                       "longer text or a smaller --ctx",
-                       args_text(args, "file"), tokens, s->window);
-    if (there > INT32_MAX) there = INT32_MAX;
-    s->windows = wanted && wanted < there ? wanted : (uint32_t)there;
-    return ST_OK;
-}
-
-static enum status score_text(struct score *s, const struct args *args, struct str text,
-                              struct err *err) {
-    const struct tokenizer *t = s->service.loaded.tokenizer;
-    const struct encode_options options = {.plain_special = true, .add_special = true};
-    struct tokens ids = {0};
-    enum status st = tokenizer_encode(t, text, options, &ids);
-    if (st != ST_OK) err_set(err, st, "out of memory");
-    if (st == ST_OK) st = count_windows(s, args, ids.count, err);
-    if (st == ST_OK) st = open_dump(s, err);
-    token_id bos = tokenizer_adds_bos(t) ? tokenizer_bos(t) : TOKEN_NONE;
-    if (st == ST_OK) st = score_windows(s, ids.ids, bos, err);
+static enum status score_text(struct score *s, const struct args *args, struct err *err) {
+    enum status st = open_dump(s, err);
+    if (st == ST_OK) st = score_windows(s, err);
     st = close_dump(s, st, err);
-    if (st == ST_OK) st = print_result(s, args_on(args, "json"), err);
-    tokens_deinit(&ids);
-    return st;
+    return st == ST_OK ? print_result(s, args_on(args, "json"), err) : st;
 }
 
 static enum exit_code run(const struct args *args, struct err *err) {
-    if (!args_text(args, "file")) return usage_set(err, "perplexity: no text; give -f FILE");
+    const char *text = args_text(args, "file");
+    char path[MODEL_PATH_BYTES];
+    if (!text) return usage_set(err, "perplexity: no text; give -f FILE");
     struct score s = {.dump_path = args_text(args, "dump-logits")};
-    struct buf text;
-    buf_init(&text, TEXT_BYTES_MAX);
-    enum status st = file_read(args_text(args, "file"), &text, err);
-    uint32_t window = (uint32_t)args_int(args, "ctx");
-    if (st == ST_OK) st = model_args_service(args, window, true, NULL, &s.service, err);
-    if (st == ST_OK) st = score_text(&s, args, buf_str(&text), err);
+    enum status st = model_args_path(args, path, err);
+    if (st == ST_OK) st = text_windows_read(args, text, path, &s.text, err);
+    if (st == ST_OK)
+        st = model_args_service(args, s.text.window_tokens, true, NULL, &s.service, err);
+    if (st == ST_OK) st = score_text(&s, args, err);
     service_close(&s.service);
-    buf_deinit(&text);
+    text_windows_deinit(&s.text);
     return exit_of(st);
 }
 
@@ -219,7 +172,7 @@ const struct command cmd_perplexity = {
         "Divides the text into windows that do not overlap and scores the second half of each, "
         "as llama.cpp does; a lower perplexity is better. --json prints perplexity, tokens "
         "(number scored) and chunks (number of windows).",
-    .groups = {flags, flags_chunk, flags_engine},
+    .groups = {flags_text, flags, flags_chunk, flags_engine},
     .takes_model = true,
     .run = run,
 };

@@ -28,25 +28,28 @@ static const struct flag flags[] = {
              "folder."},
     {.name = "allow-requantize",
      .kind = FLAG_BOOL,
-     .help = "Also convert tensors that are quantised already. The new loss comes on top of the "
-             "one that they have."},
+     .help = "Also convert tensors that are quantised already. The new loss is added to the one "
+             "that they have."},
     {.name = "calibrate",
      .kind = FLAG_TEXT,
      .value = "TEXT",
-     .help = "Run the model over this text first. For a GGUF the error of each column of a matrix "
-             "is weighed by the mean square of what the matrix reads there; gptq, awq and int8 "
-             "round layer by layer, by what the layers read. Needs the CPU and, for a GGUF, memory "
-             "for the model; without --chunks the first 64 windows of the text are used."},
+     .help = "Run the model over this text first, on the CPU, and round so that the error on such "
+             "a text is small. For a GGUF file the error of each column of a matrix is weighed by "
+             "the mean square of its inputs; this needs memory for the model. For gptq, awq and "
+             "int8 the model is rounded layer by layer. The first 64 windows of the text are used, "
+             "or as many as --chunks says; 8 are needed, unless --chunks says fewer."},
     {.name = "report",
      .kind = FLAG_BOOL,
      .help = "Compare the new model with the old one on the text of --file, as \"jitney compare\" "
-             "does, and print the result. Both are in memory then."},
+             "does, and print the result. Needs memory for both models."},
     {.name = "max-kl",
      .kind = FLAG_REAL,
      .value = "X",
      .min = 0,
      .max = 1000,
-     .help = "Report, and keep nothing if the mean KL is more than X: exit code 1."},
+     .help =
+         "Make a report, and keep the new model only if its mean KL is at most X; otherwise the "
+         "exit code is 1."},
     {.name = "json", .kind = FLAG_BOOL, .help = "Print one JSON object."},
     {0},
 };
@@ -131,10 +134,18 @@ static enum status open_both(struct quantize *q, struct err *err) {
     if (r->out && is_same_file(r->in, r->out))
         return err_set(err, ST_CREATE, "%s: is the model itself; give another name for the output",
                        r->out);
-    if (q->has_report) TRY(quantize_source_check_report(r->args, err));
     TRY(model_file_open(r->in, &r->f, err));
-    TRY(quantize_source_check(r->f, err));
+    bool runs = q->has_report || args_text(r->args, "calibrate");
+    TRY(quantize_source_check(r->args, r->f, runs, err));
     return q->output->open(r, &q->self, err);
+}
+
+/* Before the work, which may take hours. */
+static enum status read_texts(struct quantize *q, struct err *err) {
+    struct quantize_run *r = &q->run;
+    const char *text = args_text(r->args, "calibrate");
+    if (text) TRY(text_windows_read_calibration(r->args, text, r->in, &r->calibration_text, err));
+    return q->has_report ? comparison_prepare(r->args, r->in, &q->report, err) : ST_OK;
 }
 
 static struct quantize_counts count_tensors(const struct quantize *q) {
@@ -183,6 +194,7 @@ static enum exit_code publish(struct quantize *q, struct err *err) {
 }
 
 static void put_json(const struct quantize *q, const struct quantize_counts *c, struct buf *out) {
+    uint32_t tokens = text_windows_tokens(&q->run.calibration_text);
     buf_put_text(out, "{\"path\":");
     buf_put_json_string(out, str_of(q->run.out));
     buf_printf(out, ",\"type\":\"%s\",\"tensors\":%zu,\"converted\":%zu,\"fallbacks\":%zu",
@@ -194,9 +206,8 @@ static void put_json(const struct quantize *q, const struct quantize_counts *c, 
     put_json_number(out, 8.0 * (double)c->bytes_out / (double)c->elems);
     buf_put_text(out, ",\"seconds\":");
     put_json_number(out, q->seconds);
-    if (c->calibration_tokens)
-        buf_printf(out, ",\"calibration\":{\"tokens\":%u,\"matrices\":%zu}", c->calibration_tokens,
-                   c->weighed);
+    if (tokens > 0)
+        buf_printf(out, ",\"calibration\":{\"tokens\":%u,\"matrices\":%zu}", tokens, c->weighed);
     if (q->run.plan) buf_put_text(out, ",\"plan\":");
     if (q->run.plan) quantize_plan_put_json(q->run.plan, out);
     if (q->has_report) buf_put_text(out, ",\"report\":{");
@@ -206,6 +217,7 @@ static void put_json(const struct quantize *q, const struct quantize_counts *c, 
 
 static void put_text(const struct quantize *q, const struct quantize_counts *c, struct buf *out) {
     char before[SIZE_TEXT_BYTES], after[SIZE_TEXT_BYTES], rate[SIZE_TEXT_BYTES];
+    uint32_t tokens = text_windows_tokens(&q->run.calibration_text);
     double per_s = q->seconds > 0 ? 4.0 * (double)c->elems / q->seconds : 0;
     buf_printf(out, "%s: %s, was %s; %.2f bits a weight, was %.2f; %zu of %zu tensors converted\n",
                q->run.out, size_text(c->bytes_out, after), size_text(c->bytes_in, before),
@@ -213,9 +225,8 @@ static void put_text(const struct quantize *q, const struct quantize_counts *c, 
                8.0 * (double)c->bytes_in / (double)c->elems, c->converted, c->tensors);
     buf_printf(out, "%.1f s, %s of float32 a second\n", q->seconds,
                size_text((uint64_t)per_s, rate));
-    if (c->calibration_tokens)
-        buf_printf(out, "calibrated with %u tokens: %zu matrices\n", c->calibration_tokens,
-                   c->weighed);
+    if (tokens > 0)
+        buf_printf(out, "calibrated with %u tokens: %zu matrices\n", tokens, c->weighed);
     if (q->run.plan) quantize_plan_put_table(q->run.plan, false, out);
     if (q->has_report) comparison_put_table(&q->report, out);
 }
@@ -259,11 +270,13 @@ static enum exit_code run(const struct args *args, struct err *err) {
     env_read(&env);
     progress_bar_init(&q.run.bar, &env, PROGRESS_BAR_LINES);
     enum status st = open_both(&q, err);
+    if (st == ST_OK) st = read_texts(&q, err);
     if (st == ST_OK) st = write_model(&q, err);
     if (st == ST_OK) st = compare_both(&q, err);
     code = st == ST_OK ? publish(&q, err) : exit_of(st);
     if (code == EXIT_FINE) code = exit_of(print_summary(&q, err));
     comparison_deinit(&q.report);
+    text_windows_deinit(&q.run.calibration_text);
     q.output->close(q.self);
     model_file_close(q.run.f);
     return code;
@@ -275,16 +288,17 @@ const struct command cmd_quantize = {
     .summary = "Write a model with fewer bits",
     .operands = "OUT --type TYPE|--budget SIZE",
     .about =
-        "Writes the model, a GGUF or a Hugging Face folder, with another number format for its "
-        "matrices: as the GGUF file OUT, or, with the types gptq, awq, nf4 and int8, as the "
-        "safetensors folder OUT, which transformers reads. Norms and other vectors stay "
-        "as they are. In a GGUF the output matrix takes Q6_K or Q8_0, and a matrix whose rows do "
-        "not divide into the blocks of the type takes a related type, as in llama.cpp; a line on "
-        "standard error names such types. With --budget or --bits each matrix takes a type of its "
-        "own. In a folder only matrices of layers are quantised. OUT must not exist; it appears "
-        "when it is whole, so a run that is stopped leaves nothing but OUT.part. Memory does not "
-        "grow with the model, unless a report, calibration or a budget is wanted.",
-    .groups = {flags, flags_plan, flags_folder, flags_compare, flags_chunk, flags_engine},
+        "Writes a model, a GGUF file or a Hugging Face folder, with another number format for its "
+        "matrices. OUT is a GGUF file, or, with the types gptq, awq, nf4 and int8, a safetensors "
+        "folder that transformers reads. Norms and other vectors stay as they are. In a GGUF file "
+        "the output matrix takes Q6_K or Q8_0, and a matrix whose rows do not divide into the "
+        "blocks of the type takes a related type, as in llama.cpp; a line on standard error names "
+        "these types. With --budget or --bits the command chooses a type for each matrix. In a "
+        "folder only the matrices of layers are quantised. OUT must not exist; it appears when it "
+        "is whole, so that a run that is stopped leaves at most OUT.part. Memory does not grow "
+        "with the model, except with --calibrate, --report and --max-kl.",
+    .groups = {flags, flags_plan, flags_folder, flags_text, flags_compare, flags_chunk,
+               flags_engine},
     .takes_model = true,
     .operands_max = 1,
     .run = run,

@@ -1,6 +1,7 @@
 /* cli/compare_run.c - see cli/compare_run.h for the contract. */
 #include "cli/compare_run.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,29 +18,9 @@
 #include "format/model_file.h"
 #include "text/tokenizer.h"
 
-enum { TEXT_BYTES_MAX = 1 << 30, SVG_BYTES_MAX = 1 << 24, STARTS_MAX = 4, NAME_SHOWN = 40 };
+enum { SVG_BYTES_MAX = 1 << 24, STARTS_MAX = 4, NAME_SHOWN = 40 };
 
 const struct flag flags_compare[] = {
-    {.name = "file",
-     .letter = 'f',
-     .kind = FLAG_TEXT,
-     .value = "FILE",
-     .help = "The text; \"-\" reads standard input."},
-    {.name = "ctx",
-     .letter = 'c',
-     .kind = FLAG_INT,
-     .value = "N",
-     .fallback = "512",
-     .min = 8,
-     .max = 1 << 20,
-     .help = "Tokens in a window."},
-    {.name = "chunks",
-     .kind = FLAG_INT,
-     .value = "N",
-     .fallback = "0",
-     .min = 0,
-     .max = 1 << 30,
-     .help = "Compare only the first N windows; 0: all."},
     {.name = "greedy",
      .kind = FLAG_INT,
      .value = "N",
@@ -50,8 +31,10 @@ const struct flag flags_compare[] = {
     {.name = "svg",
      .kind = FLAG_TEXT,
      .value = "FILE",
-     .help = "Also measure what each layer alone loses: its KL with that layer of B in A. Write it "
-             "to FILE as a bar chart; --json has it as kl_by_layer. An old FILE is replaced."},
+     .help =
+         "Also measure what each layer alone loses: the KL of A with only this layer taken from "
+         "B. Writes a bar chart to FILE, which is replaced if it exists; --json has the numbers "
+         "as kl_by_layer."},
     {0},
 };
 
@@ -59,7 +42,6 @@ struct run {
     const struct args *args;
     struct comparison *c;
     struct service a, b;
-    struct tokens ids;
     uint32_t vocab;
     const int32_t *window; /* its tokens */
     float *rows;           /* heap; a's logits of the second half of the window */
@@ -106,7 +88,7 @@ static enum status check_vocabularies(const struct run *r, struct err *err) {
 }
 
 static enum status open_models(struct run *r, struct err *err) {
-    uint32_t window = r->c->window_tokens, greedy = r->c->greedy_tokens;
+    uint32_t window = r->c->text.window_tokens, greedy = r->c->greedy_tokens;
     uint32_t ctx = window > window / 2 + greedy ? window : window / 2 + greedy;
     TRY(model_args_service_at(r->args, r->c->a.path, ctx, true, &r->a, err));
     TRY(model_args_service_at(r->args, r->c->b.path, ctx, true, &r->b, err));
@@ -117,38 +99,15 @@ static enum status open_models(struct run *r, struct err *err) {
     return ST_OK;
 }
 
-static enum status read_text(struct run *r, struct err *err) {
-    const struct encode_options options = {.plain_special = true, .add_special = true};
-    uint32_t wanted = (uint32_t)args_int(r->args, "chunks"), window = r->c->window_tokens;
-    struct buf text;
-    buf_init(&text, TEXT_BYTES_MAX);
-    enum status st = file_read(args_text(r->args, "file"), &text, err);
-    if (st == ST_OK) {
-        st = tokenizer_encode(r->a.loaded.tokenizer, buf_str(&text), options, &r->ids);
-        if (st != ST_OK) err_set(err, st, "out of memory for the tokens of the text");
-    }
-    buf_deinit(&text);
-    if (st != ST_OK) return st;
-    size_t there = r->ids.count / window;
-    if (there == 0)
-        return err_set(err, ST_BAD,
-                       "compare: %s has %zu tokens, but a window needs %u; use a longer text or a "
-                       "smaller --ctx",
-                       args_text(r->args, "file"), r->ids.count, window);
-    if (there > INT32_MAX) there = INT32_MAX;
-    r->c->windows = wanted && wanted < there ? wanted : (uint32_t)there;
-    return ST_OK;
-}
-
 /* ---- windows ---- */
 
 /* Is the prediction at this position compared? */
 static bool is_scored(const struct run *r, uint32_t pos) {
-    return pos >= r->c->window_tokens / 2 && pos + 1 < r->c->window_tokens;
+    return pos >= r->c->text.window_tokens / 2 && pos + 1 < r->c->text.window_tokens;
 }
 
 static float *row_at(const struct run *r, uint32_t pos) {
-    return r->rows + (size_t)(pos - r->c->window_tokens / 2) * r->vocab;
+    return r->rows + (size_t)(pos - r->c->text.window_tokens / 2) * r->vocab;
 }
 
 static void keep_row(void *ctx, uint32_t pos, const float *logits) {
@@ -165,7 +124,7 @@ static void compare_row(void *ctx, uint32_t pos, const float *logits) {
 static enum status run_window(struct run *r, struct service *s, logits_tap_fn *tap,
                               struct err *err) {
     const struct request_spec spec = {.prompt = r->window,
-                                      .prompt_tokens = r->c->window_tokens,
+                                      .prompt_tokens = r->c->text.window_tokens,
                                       .n = 1,
                                       .sample = sample_params_default(),
                                       .on_logits = tap,
@@ -177,23 +136,21 @@ static enum status run_window(struct run *r, struct service *s, logits_tap_fn *t
 
 static void show_progress(const struct run *r, uint32_t done) {
     if (!isatty(STDERR_FILENO)) return;
-    fprintf(stderr, "\r\033[K%u of %u windows, KL %.6f", done, r->c->windows,
+    fprintf(stderr, "\r\033[K%u of %u windows, KL %.6f", done, r->c->text.windows,
             r->apart.kl_sum / (double)r->apart.count);
-    if (done == r->c->windows) fprintf(stderr, "\r\033[K");
+    if (done == r->c->text.windows) fprintf(stderr, "\r\033[K");
 }
 
 static enum status compare_windows(struct run *r, struct err *err) {
-    const struct tokenizer *t = r->a.loaded.tokenizer;
-    uint32_t window = r->c->window_tokens;
+    const struct text_windows *text = &r->c->text;
+    uint32_t window = text->window_tokens;
     r->rows = mem_alloc_array((size_t)(window - window / 2) * r->vocab, sizeof(r->rows[0]));
     if (!r->rows)
         return err_set(err, ST_NOMEM,
                        "out of memory for the logits of %u positions; use a smaller --ctx",
                        window / 2);
-    for (uint32_t i = 0; i < r->c->windows; i++) {
-        int32_t *ids = r->ids.ids + (size_t)i * window;
-        if (tokenizer_adds_bos(t) && tokenizer_bos(t) != TOKEN_NONE) ids[0] = tokenizer_bos(t);
-        r->window = ids;
+    for (uint32_t i = 0; i < text->windows; i++) {
+        r->window = text_windows_at(text, i);
         TRY(run_window(r, &r->a, keep_row, err));
         TRY(run_window(r, &r->b, compare_row, err));
         if (r->failed != ST_OK) return err_set(err, r->failed, "out of memory for the result");
@@ -219,7 +176,7 @@ static bool take_token(void *ctx, const struct token_event *event) {
 static enum status continue_window(struct run *r, struct service *s, struct answer *answer,
                                    int64_t *decode_us, struct err *err) {
     struct request_spec spec = {.prompt = r->window,
-                                .prompt_tokens = r->c->window_tokens / 2,
+                                .prompt_tokens = r->c->text.window_tokens / 2,
                                 .max_tokens = r->c->greedy_tokens,
                                 .n = 1,
                                 .sample = sample_params_default(),
@@ -245,7 +202,7 @@ static double rate_of(uint64_t tokens, int64_t us) {
 }
 
 static enum status compare_greedy(struct run *r, struct err *err) {
-    uint32_t starts = r->c->windows < STARTS_MAX ? r->c->windows : STARTS_MAX;
+    uint32_t starts = r->c->text.windows < STARTS_MAX ? r->c->text.windows : STARTS_MAX;
     int64_t us_a = 0, us_b = 0;
     uint64_t same = 0, tokens = 0;
     if (r->c->greedy_tokens < 2) return ST_OK;
@@ -253,7 +210,7 @@ static enum status compare_greedy(struct run *r, struct err *err) {
     if (!answers) return err_set(err, ST_NOMEM, "out of memory for the answers");
     enum status st = ST_OK;
     for (uint32_t i = 0; i < starts && st == ST_OK; i++) {
-        r->window = r->ids.ids + (size_t)i * r->c->window_tokens;
+        r->window = text_windows_at(&r->c->text, i);
         st = continue_window(r, &r->a, &answers[0], &us_a, err);
         if (st == ST_OK) st = continue_window(r, &r->b, &answers[1], &us_b, err);
         same += same_start(&answers[0], &answers[1]);
@@ -285,33 +242,50 @@ static enum status write_svg(const struct run *r, const char *path, struct err *
 
 static enum status compare_layers(struct run *r, struct err *err) {
     const char *path = args_text(r->args, "svg");
-    const struct layer_kl_options options = {.kv_type = model_args_kv_type(r->args),
-                                             .threads = (uint32_t)args_int(r->args, "threads"),
-                                             .ids = r->ids.ids,
-                                             .windows = r->c->windows,
-                                             .window_tokens = r->c->window_tokens};
+    const struct layer_kl_options options = {
+        .kv_type = model_args_kv_type(r->args),
+        .threads = (uint32_t)args_int(r->args, "threads"),
+        .text = {r->c->text.ids.ids, r->c->text.windows, r->c->text.window_tokens}};
     if (!path) return ST_OK;
     r->c->has_layers = true;
     TRY(layer_kl_measure(&r->c->layers, &r->a.loaded, &r->b.loaded, &options, err));
     return write_svg(r, path, err);
 }
 
-void comparison_deinit(struct comparison *c) { layer_kl_deinit(&c->layers); }
+static enum status check_drawing(const char *path, struct err *err) {
+    char dir[MODEL_PATH_BYTES] = ".";
+    const char *slash = strrchr(path, '/');
+    if (file_is_dir(path))
+        return err_set(err, ST_CREATE, "%s: is a folder, expected the name of a file", path);
+    if (slash) snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path) + 1, path);
+    if (access(dir, W_OK | X_OK) == 0) return ST_OK;
+    return err_set(err, ST_CREATE, "%s: cannot create: %s", path, strerror(errno));
+}
+
+enum status comparison_prepare(const struct args *args, const char *model_path,
+                               struct comparison *c, struct err *err) {
+    const char *svg = args_text(args, "svg");
+    if (svg) TRY(check_drawing(svg, err));
+    return text_windows_read(args, args_text(args, "file"), model_path, &c->text, err);
+}
+
+void comparison_deinit(struct comparison *c) {
+    text_windows_deinit(&c->text);
+    layer_kl_deinit(&c->layers);
+}
 
 enum status compare_models(const struct args *args, struct comparison *c, struct err *err) {
     struct run r = {.args = args, .c = c};
-    c->window_tokens = (uint32_t)args_int(args, "ctx");
     c->greedy_tokens = (uint32_t)args_int(args, "greedy");
     divergence_init(&r.apart);
     enum status st = open_models(&r, err);
-    if (st == ST_OK) st = read_text(&r, err);
+    if (st == ST_OK && args_text(args, "svg")) st = layer_kl_check(&r.a.loaded, &r.b.loaded, err);
     if (st == ST_OK) st = compare_windows(&r, err);
     if (st == ST_OK) divergence_result(&r.apart, &c->apart);
     if (st == ST_OK) st = compare_greedy(&r, err);
     if (st == ST_OK) st = compare_layers(&r, err);
     divergence_deinit(&r.apart);
     mem_free(r.rows);
-    tokens_deinit(&r.ids);
     service_close(&r.b);
     service_close(&r.a);
     return st;
@@ -326,7 +300,7 @@ static void put_number(struct buf *out, const char *key, double value) {
 
 void comparison_put_json(const struct comparison *c, struct buf *out) {
     const struct divergence_result *d = &c->apart;
-    buf_printf(out, "\"positions\":%zu,\"chunks\":%u", d->positions, c->windows);
+    buf_printf(out, "\"positions\":%zu,\"chunks\":%u", d->positions, c->text.windows);
     put_number(out, "kl_mean", d->kl_mean);
     put_number(out, "kl_p99", d->kl_p99);
     put_number(out, "kl_max", d->kl_max);
@@ -360,8 +334,9 @@ void comparison_put_table(const struct comparison *c, struct buf *out) {
                    c->b.decode_rate);
     buf_printf(out, "KL of B from A: mean %.6f, 99 %% of positions at most %.6f, largest %.6f\n",
                d->kl_mean, d->kl_p99, d->kl_max);
-    buf_printf(out, "same most likely token: %.2f %% of %zu positions in %u windows of %u\n",
-               100 * d->top1_agree, d->positions, c->windows, c->window_tokens);
+    buf_printf(out, "same most likely token: %.2f %% of %zu positions in %u window%s of %u\n",
+               100 * d->top1_agree, d->positions, c->text.windows, c->text.windows == 1 ? "" : "s",
+               c->text.window_tokens);
     if (c->greedy_tokens >= 2)
         buf_printf(out, "greedy answers of %u tokens: the same for the first %.1f on average\n",
                    c->greedy_tokens, c->greedy_agree * c->greedy_tokens);

@@ -17,11 +17,12 @@
 #include "base/status.h"
 #include "cli/cli.h"
 #include "cli/layer_kl.h"
+#include "cli/text_windows.h"
 #include "quant/divergence.h"
 
 struct buf;
 
-extern const struct flag flags_compare[]; /* --file --ctx --chunks --greedy --svg */
+extern const struct flag flags_compare[]; /* --greedy --svg; flags_text belong to it */
 
 /* One of the two models. */
 struct compared {
@@ -35,15 +36,21 @@ struct compared {
 struct comparison {
     struct compared a, b;
     struct divergence_result apart;
-    uint32_t windows, window_tokens;
+    struct text_windows text;
     uint32_t greedy_tokens; /* generated from each start; 0: none */
     double greedy_agree;    /* share of them before the first that differs */
     bool has_layers;        /* --svg */
     struct layer_kl layers;
 };
 
-/* The paths and names are set. The flags are flags_compare, flags_chunk and flags_engine; the file
- * of --svg is written. ST_BAD: the text is too short, the vocabularies differ (`err` names the
+/* What can be known before the work: reads the text of --file with the tokenizer of the model at
+ * `model_path`. ST_BAD: it is too short. ST_MISSING, ST_IO: it cannot be read. ST_CREATE: the file
+ * of --svg cannot be written. */
+enum status comparison_prepare(const struct args *args, const char *model_path,
+                               struct comparison *c, struct err *err);
+
+/* It is prepared; the paths and names are set. The flags are flags_text, flags_compare, flags_chunk
+ * and flags_engine; the file of --svg is written. ST_BAD: the vocabularies differ (`err` names the
  * first token that does), or layers cannot be exchanged (cli/layer_kl.h). */
 enum status compare_models(const struct args *args, struct comparison *c, struct err *err);
 void comparison_deinit(struct comparison *c); /* a zeroed one is fine */

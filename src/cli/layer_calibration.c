@@ -22,13 +22,11 @@
 #include "kernels/devices.h"
 #include "model/arch.h"
 #include "quant/moments.h"
-#include "text/tokenizer.h"
 
 struct layer_calibration {
     struct layer_calibration_options options;
     struct model_file *file;
-    struct tokenizer *tokenizer; /* NULL: the tokens were given */
-    struct calibration_text text;
+    uint32_t windows, window_tokens;
     struct model *model;
     struct device device;
     bool device_open;
@@ -65,14 +63,15 @@ static enum status check_model(const struct model *m, struct err *err) {
     return ST_OK;
 }
 
-static enum status check_tokens(const struct layer_calibration *c, struct err *err) {
-    uint32_t vocab = c->model->hp.vocab, count = layer_calibration_tokens(c);
+static enum status check_tokens(const struct model *m, const struct text_windows *text,
+                                struct err *err) {
+    uint32_t vocab = m->hp.vocab, count = text_windows_tokens(text);
     for (uint32_t i = 0; i < count; i++)
-        if (c->text.ids.ids[i] < 0 || (uint32_t)c->text.ids.ids[i] >= vocab)
+        if (text->ids.ids[i] < 0 || (uint32_t)text->ids.ids[i] >= vocab)
             return err_set(err, ST_BAD,
                            "token %u of the text is %d, the model's vocabulary has 0 "
                            "to %u",
-                           i, c->text.ids.ids[i], vocab - 1);
+                           i, text->ids.ids[i], vocab - 1);
     return ST_OK;
 }
 
@@ -87,7 +86,7 @@ static uint64_t moment_bytes(uint64_t cols) { return 4 * cols * cols; }
 static uint64_t needed_bytes(const struct layer_calibration *c) {
     const struct hparams *hp = &c->model->hp;
     uint64_t tokens = layer_calibration_tokens(c), heads = (uint64_t)hp->heads * hp->head_dim;
-    uint64_t window = c->text.window_tokens, bytes = tokens * hp->dim * sizeof(float);
+    uint64_t window = c->window_tokens, bytes = tokens * hp->dim * sizeof(float);
     bytes += (c->options.at_once ? window : tokens) * c->cols_max * sizeof(float);
     if (c->options.at_once)
         bytes += window * hp->dim * sizeof(float) + 2 * moment_bytes(hp->dim) +
@@ -108,7 +107,7 @@ static void say_needs(const struct layer_calibration *c) {
 }
 
 static enum status make_states(struct layer_calibration *c, struct err *err) {
-    size_t tokens = layer_calibration_tokens(c), window = c->text.window_tokens, x, in;
+    size_t tokens = layer_calibration_tokens(c), window = c->window_tokens, x, in;
     size_t rows = c->options.at_once ? window : tokens;
     if (size_mul(tokens, c->model->hp.dim, &x)) c->x = mem_alloc_array(x, sizeof(*c->x));
     if (size_mul(rows, c->cols_max, &in)) c->in = mem_alloc_array(in, sizeof(*c->in));
@@ -123,7 +122,7 @@ static enum status make_states(struct layer_calibration *c, struct err *err) {
 static struct layer_parts_options parts_options(const struct layer_calibration *c) {
     return (struct layer_parts_options){.device = &c->device,
                                         .model = &c->weights.model,
-                                        .window_tokens = c->text.window_tokens,
+                                        .window_tokens = c->window_tokens,
                                         .chunk_tokens = c->chunk_tokens,
                                         .in_stride = c->cols_max};
 }
@@ -140,42 +139,32 @@ static enum status open_device(struct layer_calibration *c,
     return ST_OK;
 }
 
-static enum status read_text(struct layer_calibration *c,
-                             const struct layer_calibration_source *source, struct err *err) {
-    if (!source->args) return ST_OK;
-    TRY(tokenizer_create(c->file, &c->tokenizer, err));
-    return calibration_text_read(source->args, c->options.text_path, c->tokenizer, &c->text, err);
-}
-
 static enum status start(struct layer_calibration *c, const struct layer_calibration_source *source,
                          struct err *err) {
     TRY(model_file_open(source->path, &c->file, err));
-    TRY(read_text(c, source, err));
-    const struct model_options model = {.ctx_tokens = c->text.window_tokens};
+    const struct model_options model = {.ctx_tokens = c->window_tokens};
     TRY(model_open(c->file, &model, &c->model, err));
     TRY(check_model(c->model, err));
-    TRY(check_tokens(c, err));
+    TRY(check_tokens(c->model, source->text, err));
     c->cols_max = widest_input(&c->model->hp);
     say_needs(c);
     TRY(open_device(c, source, err));
     TRY(make_states(c, err));
     layer_weights_init(&c->weights, c->model);
     const struct layer_parts_options options = parts_options(c);
-    const struct layer_tokens tokens = {c->text.ids.ids, layer_calibration_tokens(c)};
+    const struct layer_tokens tokens = {source->text->ids.ids, layer_calibration_tokens(c)};
     return layer_parts_embed(&options, &tokens, c->x, err);
 }
 
-enum status layer_calibration_start(struct layer_calibration_source *source,
+enum status layer_calibration_start(const struct layer_calibration_source *source,
                                     const struct layer_calibration_options *options,
                                     struct layer_calibration **out, struct err *err) {
     struct layer_calibration *c = mem_zalloc(sizeof(*c));
     *out = NULL;
-    if (!c) {
-        calibration_text_deinit(&source->text);
-        return err_set(err, ST_NOMEM, "out of memory for the calibration");
-    }
+    if (!c) return err_set(err, ST_NOMEM, "out of memory for the calibration");
     c->options = *options;
-    c->text = source->text;
+    c->windows = source->text->windows;
+    c->window_tokens = source->text->window_tokens;
     c->chunk_tokens = source->chunk_tokens;
     enum status st = start(c, source, err);
     if (st == ST_OK)
@@ -186,11 +175,12 @@ enum status layer_calibration_start(struct layer_calibration_source *source,
 }
 
 enum status layer_calibration_open(const struct args *args, const char *path,
+                                   const struct text_windows *text,
                                    const struct layer_calibration_options *options,
                                    struct layer_calibration **out, struct err *err) {
-    struct layer_calibration_source source = {
+    const struct layer_calibration_source source = {
         .path = path,
-        .args = args,
+        .text = text,
         .isa = args_text(args, "isa"),
         .threads = (uint32_t)args_int(args, "threads"),
         .chunk_tokens = (uint32_t)args_int(args, "chunk"),
@@ -215,9 +205,7 @@ void layer_calibration_close(struct layer_calibration *c) {
     mem_free(c->x);
     mem_free(c->in);
     mem_free(c->window_x);
-    calibration_text_deinit(&c->text);
     model_close(c->model);
-    tokenizer_destroy(c->tokenizer);
     model_file_close(c->file);
     mem_free(c);
 }
@@ -225,7 +213,7 @@ void layer_calibration_close(struct layer_calibration *c) {
 uint32_t layer_calibration_layers(const struct layer_calibration *c) { return c->model->hp.layers; }
 
 uint32_t layer_calibration_tokens(const struct layer_calibration *c) {
-    return c->text.windows * c->text.window_tokens;
+    return c->windows * c->window_tokens;
 }
 
 const struct model *layer_calibration_model(const struct layer_calibration *c) { return c->model; }
@@ -235,14 +223,14 @@ const float *layer_calibration_states(const struct layer_calibration *c) { retur
 /* ---- running ---- */
 
 static float *window_states(const struct layer_calibration *c, uint32_t window) {
-    return c->x + (size_t)window * c->text.window_tokens * c->model->hp.dim;
+    return c->x + (size_t)window * c->window_tokens * c->model->hp.dim;
 }
 
 static void show_progress(const struct layer_calibration *c, uint32_t window) {
     if (!isatty(STDERR_FILENO)) return;
     fprintf(stderr, "\r\033[Kcalibrating: layer %u of %u, %u of %u windows", c->next_layer + 1,
-            c->model->hp.layers, window + 1, c->text.windows);
-    if (c->next_layer + 1 == c->model->hp.layers && window + 1 == c->text.windows)
+            c->model->hp.layers, window + 1, c->windows);
+    if (c->next_layer + 1 == c->model->hp.layers && window + 1 == c->windows)
         fprintf(stderr, "\r\033[K");
 }
 
@@ -264,13 +252,13 @@ static enum status update_from(struct layer_calibration *c, uint32_t first, stru
 }
 
 static void add_moments(struct layer_calibration *c, uint32_t i, const float *in) {
-    for (uint32_t row = 0; row < c->text.window_tokens; row++)
+    for (uint32_t row = 0; row < c->window_tokens; row++)
         moments_add(c->moments[i], in + (size_t)row * c->cols_max, 1);
 }
 
 static float *window_input(const struct layer_calibration *c, uint32_t window) {
     if (c->options.at_once) return c->in;
-    return c->in + (size_t)window * c->text.window_tokens * c->cols_max;
+    return c->in + (size_t)window * c->window_tokens * c->cols_max;
 }
 
 /* All windows through the next part, up to input `i`. */
@@ -282,7 +270,7 @@ static enum status run_to_input(struct layer_calibration *c, uint32_t i, struct 
     TRY(moments_create(layer_parts_input(c->parts, i)->cols, &c->moments[i], err));
     layer_weights_update_vectors(&c->weights);
     TRY(update_part(c, i, err));
-    for (uint32_t w = 0; w < c->text.windows; w++) {
+    for (uint32_t w = 0; w < c->windows; w++) {
         TRY(layer_parts_run(c->parts, i, window_states(c, w), window_input(c, w), err));
         add_moments(c, i, window_input(c, w));
         show_progress(c, w);
@@ -293,11 +281,11 @@ static enum status run_to_input(struct layer_calibration *c, uint32_t i, struct 
 }
 
 static enum status run_all_inputs(struct layer_calibration *c, struct err *err) {
-    size_t bytes = (size_t)c->text.window_tokens * c->model->hp.dim * sizeof(float);
+    size_t bytes = (size_t)c->window_tokens * c->model->hp.dim * sizeof(float);
     for (uint32_t i = 0; i < c->input_count; i++)
         TRY(moments_create(layer_parts_input(c->parts, i)->cols, &c->moments[i], err));
     TRY(update_from(c, 0, err));
-    for (uint32_t w = 0; w < c->text.windows; w++) {
+    for (uint32_t w = 0; w < c->windows; w++) {
         memcpy(c->window_x, window_states(c, w), bytes);
         for (uint32_t i = 0; i < c->input_count; i++) {
             TRY(layer_parts_run(c->parts, i, c->window_x, c->in, err));
@@ -352,7 +340,7 @@ enum status layer_calibration_next_input(struct layer_calibration *c,
 enum status layer_calibration_end_layer(struct layer_calibration *c, struct err *err) {
     CHECK(c->parts);
     TRY(update_from(c, c->next_part, err));
-    for (uint32_t w = 0; w < c->text.windows; w++) {
+    for (uint32_t w = 0; w < c->windows; w++) {
         for (uint32_t i = c->next_part; i <= c->input_count; i++)
             TRY(layer_parts_run(c->parts, i, window_states(c, w), window_input(c, w), err));
         show_progress(c, w);

@@ -34,6 +34,7 @@
 
 struct args;
 struct moments;
+struct text_windows;
 
 struct layer_matrix {
     enum mat kind;
@@ -68,17 +69,16 @@ struct layer_input {
 };
 
 struct layer_calibration_options {
-    const char *text_path;
     bool at_once;
 };
 
 struct layer_calibration; /* opaque */
 
-/* `path`: of the model. The flags are flags_compare, flags_chunk and flags_engine; the device is
- * the CPU. Says on standard error what it needs before it begins. ST_BAD: the text is too short,
- * the model is one that cannot be calibrated by layers (an encoder, a draft head, or one with
- * experts). */
+/* `path`: of the model; `text` is read during the call. The flags are flags_chunk and flags_engine;
+ * the device is the CPU. Says on standard error what it needs before it begins. ST_BAD: the model
+ * is one that cannot be calibrated by layers (an encoder, a draft head, or one with experts). */
 enum status layer_calibration_open(const struct args *args, const char *path,
+                                   const struct text_windows *text,
                                    const struct layer_calibration_options *options,
                                    struct layer_calibration **out, struct err *err);
 void layer_calibration_close(struct layer_calibration *c); /* NULL is fine */

@@ -4,18 +4,17 @@
 #ifndef CLI_LAYER_CALIBRATION_INT_H
 #define CLI_LAYER_CALIBRATION_INT_H
 
-#include "cli/calibration_text.h"
 #include "cli/layer_calibration.h"
+#include "cli/text_windows.h"
 
 struct layer_calibration_source {
     const char *path;
-    const struct args *args; /* reads the text as layer_calibration_open does; NULL: take `text` */
-    struct calibration_text text; /* ownership moves, also on failure */
-    const char *isa;              /* NULL: "auto" */
+    const struct text_windows *text; /* read during the call */
+    const char *isa;                 /* NULL: "auto" */
     uint32_t threads, chunk_tokens;
 };
 
-enum status layer_calibration_start(struct layer_calibration_source *source,
+enum status layer_calibration_start(const struct layer_calibration_source *source,
                                     const struct layer_calibration_options *options,
                                     struct layer_calibration **out, struct err *err);
 

@@ -57,11 +57,12 @@ static enum status check_shapes(const struct model *a, const struct model *b, st
                    "file with \"jitney quantize --type F16\" and compare that");
 }
 
-static enum status check_models(const struct run *r, struct err *err) {
-    if (!str_starts(str_of(r->a->device.name), STR("cpu")))
+enum status layer_kl_check(const struct loaded_model *a, const struct loaded_model *b,
+                           struct err *err) {
+    if (!str_starts(str_of(a->device.name), STR("cpu")))
         return err_set(err, ST_BAD, "--svg needs the CPU, this is %s; give --device cpu",
-                       r->a->device.name);
-    return check_shapes(r->a->model, r->b->model, err);
+                       a->device.name);
+    return check_shapes(a->model, b->model, err);
 }
 
 /* ---- exchanging ---- */
@@ -129,18 +130,10 @@ static enum status measure_all(struct run *r, struct err *err) {
 enum status layer_kl_measure(struct layer_kl *k, struct loaded_model *a, struct loaded_model *b,
                              const struct layer_kl_options *o, struct err *err) {
     struct run r = {.k = k, .a = a, .b = b};
-    uint32_t windows = o->windows < LAYER_KL_WINDOWS ? o->windows : LAYER_KL_WINDOWS;
-    uint32_t tokens = o->window_tokens < LAYER_KL_TOKENS ? o->window_tokens : LAYER_KL_TOKENS;
-    CHECK(windows > 0);
-    TRY(check_models(&r, err));
-    const struct window_kl_options options = {.kv_type = o->kv_type,
-                                              .threads = o->threads,
-                                              .ids = o->ids,
-                                              .stride =
-                                                  (size_t)(o->windows / windows) * o->window_tokens,
-                                              .windows = windows,
-                                              .window_tokens = tokens,
-                                              .first = tokens / 2};
+    TRY(layer_kl_check(a, b, err));
+    struct window_kl_options options = {.kv_type = o->kv_type, .threads = o->threads};
+    window_kl_spread(&o->text, LAYER_KL_WINDOWS, LAYER_KL_TOKENS, &options);
+    options.first = options.window_tokens / 2;
     TRY(window_kl_create(a, &options, &r.windows, err));
     enum status st = measure_all(&r, err);
     window_kl_destroy(r.windows);

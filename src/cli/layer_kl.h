@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "engine/window_kl.h"
 #include "graph/kv_space.h"
 
 struct buf;
@@ -33,12 +34,15 @@ struct layer_kl {
 struct layer_kl_options {
     enum kv_type kv_type;
     uint32_t threads;
-    const int32_t *ids; /* windows of window_tokens, one after the other */
-    uint32_t windows, window_tokens;
+    struct window_kl_text text;
 };
 
-/* A's weights are exchanged during the call. ST_BAD: the device is not the CPU, or the models have
- * other shapes; `err` says which. */
+/* Can layers be exchanged? ST_BAD: the device is not the CPU, or the models have other shapes;
+ * `err` says which. */
+enum status layer_kl_check(const struct loaded_model *a, const struct loaded_model *b,
+                           struct err *err);
+
+/* Checks first. A's weights are exchanged during the call. */
 enum status layer_kl_measure(struct layer_kl *k, struct loaded_model *a, struct loaded_model *b,
                              const struct layer_kl_options *options, struct err *err);
 void layer_kl_deinit(struct layer_kl *k); /* a zeroed one is fine */

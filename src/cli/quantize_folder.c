@@ -15,6 +15,7 @@
 #include "format/safetensors_writer.h"
 #include "format/tensor_read.h"
 #include "quant/folder.h"
+#include "quant/numbers.h"
 #include "translate/translate.h"
 
 struct folder_run {
@@ -23,42 +24,43 @@ struct folder_run {
     struct folder_out out;
     struct model_file *view;               /* of a GGUF as a folder; NULL: the source is one */
     struct layer_calibration *calibration; /* NULL without --calibrate */
-    size_t rounded;                        /* matrices whose rounding the text has changed */
-    uint64_t elems;                        /* for the progress */
+    size_t rounded; /* matrices that are rounded otherwise than without the text */
+    uint64_t elems; /* for the progress */
 };
 
 const struct flag flags_folder[] = {
     {.name = "group",
      .kind = FLAG_WORD,
      .value = "32|64|128",
-     .help = "gptq and awq: columns that share a scale and a zero point; without it the largest "
-             "that divides the rows of all matrices."},
+     .help = "gptq and awq: number of columns that share a scale and a zero point. Without it the "
+             "largest of the three that divides the columns of all matrices."},
     {.name = "act-order",
      .kind = FLAG_BOOL,
-     .help = "gptq: round the columns that read the largest inputs first. Loses less, and costs a "
-             "permutation of the inputs when the model runs."},
+     .help = "gptq: round the columns with the largest inputs first. Loses less, but the inputs "
+             "must be permuted when the model runs."},
     {.name = "damp",
      .kind = FLAG_REAL,
      .value = "X",
-     .fallback = "0.01",
      .min = 1e-6,
      .max = 1,
-     .help = "gptq: this share of their mean is added to the second moments of each column."},
+     .help = "gptq: add this share of the mean second moment to the second moment of each column. "
+             "Without it the share is 0.01, or more if the text is short for the width of the "
+             "matrix."},
     {.name = "smooth",
      .kind = FLAG_REAL,
      .value = "ALPHA",
      .fallback = "0.5",
      .min = 0,
      .max = 1,
-     .help = "int8 with --calibrate: how much of the range of the inputs that norms make moves "
-             "into the weights."},
+     .help = "int8 with --calibrate: how much of the range of the inputs moves into the weights "
+             "(SmoothQuant's alpha), for inputs that a norm makes."},
     {.name = "symmetric",
      .kind = FLAG_BOOL,
      .help = "gptq: scales without zero points, as some kernels of vLLM want them."},
     {.name = "nearest",
      .kind = FLAG_BOOL,
      .help = "gptq and awq: round each number to the nearest, without --calibrate. The files have "
-             "the format, not the quality, of these procedures."},
+             "the format of these procedures, but not their quality."},
     {0},
 };
 
@@ -180,13 +182,24 @@ static enum status open_output(struct quantize_run *q, void **self, struct err *
     return ST_OK;
 }
 
-/* Says what it needs, and whether the text is long enough, before anything is written. */
+/* Before the model runs. A number that is kept must be finite, or the model predicts nothing.
+ * Scales of codes are f16. */
+static enum status check_numbers(const struct folder_run *r, struct err *err) {
+    for (size_t i = 0; i < folder_writer_count(r->writer); i++) {
+        const struct folder_tensor *t = folder_writer_at(r->writer, i);
+        enum dtype holds = t->is_packed ? DTYPE_F16 : t->to != t->from->type ? t->to : DTYPE_F32;
+        TRY(numbers_check(r->view ? r->view : r->q->f, t->from, holds, err));
+    }
+    return ST_OK;
+}
+
 static enum status calibrate(void *self, struct err *err) {
     struct folder_run *r = self;
+    TRY(check_numbers(r, err));
     const struct layer_calibration_options options = {
-        .text_path = args_text(r->q->args, "calibrate"),
         .at_once = folder_writer_format(r->writer)->method != PACK_GPTQ};
-    return layer_calibration_open(r->q->args, r->q->in, &options, &r->calibration, err);
+    return layer_calibration_open(r->q->args, r->q->in, &r->q->calibration_text, &options,
+                                  &r->calibration, err);
 }
 
 static void show_progress(void *ctx) {
@@ -208,14 +221,15 @@ static enum status write_tensors(struct folder_run *r, struct err *err) {
 static enum status write_output(void *self, struct err *err) {
     struct folder_run *r = self;
     const struct args *args = r->q->args;
-    const struct layer_rounding rounding = {.calibration = r->calibration,
-                                            .writer = r->writer,
-                                            .source = r->q->f,
-                                            .damp = args_real(args, "damp"),
-                                            .smooth = args_real(args, "smooth"),
-                                            .threads = (uint32_t)args_int(args, "threads"),
-                                            .on_put = show_progress,
-                                            .ctx = r};
+    const struct layer_rounding rounding = {
+        .calibration = r->calibration,
+        .writer = r->writer,
+        .source = r->q->f,
+        .damp = args_given(args, "damp") ? args_real(args, "damp") : 0,
+        .smooth = args_real(args, "smooth"),
+        .threads = (uint32_t)args_int(args, "threads"),
+        .on_put = show_progress,
+        .ctx = r};
     TRY(r->calibration ? quantize_layers(&rounding, &r->rounded, err) : write_tensors(r, err));
     return folder_writer_finish(r->writer, err);
 }
@@ -246,7 +260,6 @@ static void count(const void *self, struct quantize_counts *c) {
     c->tensors = folder_writer_count(w);
     c->file_bytes = folder_writer_file_bytes(w);
     c->weighed = r->rounded;
-    if (r->calibration) c->calibration_tokens = layer_calibration_tokens(r->calibration);
 }
 
 static void close_output(void *self) {

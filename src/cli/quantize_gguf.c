@@ -11,8 +11,8 @@
 #include "format/model_file.h"
 #include "quant/convert.h"
 #include "quant/importance.h"
+#include "quant/numbers.h"
 #include "quant/quant.h"
-#include "text/tokenizer.h"
 #include "translate/translate.h"
 
 struct gguf_run {
@@ -23,7 +23,6 @@ struct gguf_run {
     struct convert *first; /* that the plan was made of; NULL: there is no plan */
     struct file_out file;
     struct calibration calibration; /* importance: NULL without --calibrate */
-    struct tokens ids;              /* of the calibration's windows, for a plan */
     size_t weighed;                 /* tensors that are quantised with importance */
 };
 
@@ -99,11 +98,12 @@ static enum status open_output(struct quantize_run *q, void **self, struct err *
     if (model_file_kind(q->f) == MODEL_HF) TRY(translate_to_gguf(q->f, &g->view, err));
     if (g->view) TRY(quantize_source_check_view(q->args, g->view, err));
     TRY(create_convert(g, err));
-    if (q->target.is_set) TRY(quantize_plan_check(g->convert, &q->target, err));
-    if (!q->target.writes_none) TRY(file_out_open(q->out, false, &g->file, err));
-    if (q->target.is_set) return ST_OK;
-    TRY(file_out_reserve(&g->file, convert_bytes(g->convert), err));
-    note_fallbacks(g);
+    uint64_t bytes = convert_bytes(g->convert);
+    if (q->target.is_set) TRY(quantize_plan_check(g->convert, &q->target, &bytes, err));
+    if (q->target.writes_none) return ST_OK;
+    TRY(file_out_open(q->out, false, &g->file, err));
+    TRY(file_out_reserve(&g->file, bytes, err));
+    if (!q->target.is_set) note_fallbacks(g);
     return ST_OK;
 }
 
@@ -120,11 +120,22 @@ static enum status make_plan(struct gguf_run *g, struct err *err) {
     return file_out_reserve(&g->file, convert_bytes(g->convert), err);
 }
 
+/* Before the model runs. A number that is kept must be finite, or the model predicts nothing. A
+ * plan may take any type, and F16 holds what all of them hold. */
+static enum status check_numbers(const struct gguf_run *g, struct err *err) {
+    const struct model_file *f = g->view ? g->view : g->q->f;
+    for (size_t i = 0; i < convert_count(g->convert); i++) {
+        const struct convert_tensor *t = convert_at(g->convert, i);
+        TRY(numbers_check(f, t->from, t->to != t->from->type ? t->to : DTYPE_F32, err));
+    }
+    return ST_OK;
+}
+
 /* Give every matrix that is quantised what was measured for it. */
 static enum status calibrate(void *self, struct err *err) {
     struct gguf_run *g = self;
-    g->calibration.text_path = args_text(g->q->args, "calibrate");
-    if (g->q->target.is_set) g->calibration.ids = &g->ids;
+    g->calibration.text = &g->q->calibration_text;
+    TRY(check_numbers(g, err));
     TRY(calibrate_model(g->q->args, g->q->in, &g->calibration, err));
     if (g->q->target.is_set) TRY(make_plan(g, err));
     for (size_t i = 0; i < convert_count(g->convert); i++) {
@@ -179,8 +190,6 @@ static void count(const void *self, struct quantize_counts *c) {
     c->tensors = convert_count(g->convert);
     c->file_bytes = g->file.bytes;
     c->weighed = g->weighed;
-    if (g->calibration.importance)
-        c->calibration_tokens = g->calibration.windows * g->calibration.window_tokens;
 }
 
 static void close_output(void *self) {
@@ -190,7 +199,6 @@ static void close_output(void *self) {
     quantize_plan_destroy(g->q->plan);
     convert_destroy(g->first);
     convert_destroy(g->convert);
-    tokens_deinit(&g->ids);
     importance_destroy(g->calibration.importance);
     model_file_close(g->view);
     mem_free(g);

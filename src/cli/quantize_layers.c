@@ -9,6 +9,7 @@
 #include "format/model_file.h"
 #include "format/tensor_read.h"
 #include "quant/folder.h"
+#include "quant/numbers.h"
 #include "quant/quant.h"
 #include "quant/round.h"
 #include "translate/translate.h"
@@ -69,10 +70,13 @@ static enum status check_numbers(const struct rounding *x, const struct layer_ma
                                  struct err *err) {
     size_t bad;
     if (quant_can_hold(DTYPE_F16, m->w, (size_t)m->rows * m->cols, &bad)) return ST_OK;
-    return err_set(err, ST_BAD,
-                   "%s: tensor %.*s: row %zu, column %zu is %g, expected a finite number up to %g",
-                   model_file_path(x->r->source), STR_ARG(m->name), bad / m->cols, bad % m->cols,
-                   (double)m->w[bad], (double)F16_MAX);
+    const struct bad_number number = {.path = model_file_path(x->r->source),
+                                      .tensor = m->name,
+                                      .width = m->cols,
+                                      .at = bad,
+                                      .value = m->w[bad],
+                                      .type = DTYPE_F16};
+    return numbers_say_bad(&number, err);
 }
 
 /* The numbers that the codes stand for, so that the next input is made of them. */

@@ -12,6 +12,7 @@
 #include "cli/generated.h"
 #include "cli/model_args.h"
 #include "cli/sensitivity_run.h"
+#include "cli/text_windows.h"
 #include "engine/loaded_model.h"
 #include "format/model_file.h"
 #include "format/tensor_read.h"
@@ -20,7 +21,6 @@
 #include "quant/importance.h"
 #include "quant/plan.h"
 #include "quant/type_error.h"
-#include "text/tokenizer.h"
 
 enum { ALIGNMENT = 32, CURVE_POINTS = 12 };
 
@@ -28,20 +28,20 @@ const struct flag flags_plan[] = {
     {.name = "budget",
      .kind = FLAG_TEXT,
      .value = "SIZE",
-     .help = "Choose a type for each matrix by how much the output depends on it, so that the file "
-             "has at most SIZE bytes. SIZE is a number of bytes or has a unit: kB, MB, GB are "
-             "powers of 1000, KiB, MiB, GiB of 1024. Needs --calibrate, and takes the place of "
-             "--type."},
+     .help = "Choose a type for each matrix, so that the file has at most SIZE bytes and the "
+             "predictions change least. SIZE is a number of bytes, or a number with a unit: kB, "
+             "MB, GB (powers of 1000), KiB, MiB, GiB (powers of 1024). Replaces --type; needs "
+             "--calibrate."},
     {.name = "bits",
      .kind = FLAG_REAL,
      .value = "X",
      .min = 1,
      .max = 32,
-     .help = "The same with at most X bits a weight over all tensors."},
+     .help = "As --budget, with at most X bits per weight over all tensors."},
     {.name = "plan",
      .kind = FLAG_BOOL,
-     .help = "Print the choice of --budget or --bits, and what other sizes would cost, and write "
-             "nothing; OUT is not needed."},
+     .help = "Only print the types that --budget or --bits chooses, and the expected KL of other "
+             "sizes. Nothing is written, and OUT is not needed."},
     {0},
 };
 
@@ -216,11 +216,11 @@ static void say_needs(const struct quantize_plan *p, const struct model_file *f)
 static enum status measure(struct quantize_plan *p, const struct args *args,
                            const struct calibration *calibration, struct err *err) {
     struct loaded_model loaded;
-    const struct sensitivity_options options = {.threads = (uint32_t)args_int(args, "threads"),
-                                                .ids = calibration->ids->ids,
-                                                .windows = calibration->windows,
-                                                .window_tokens = calibration->window_tokens};
-    TRY(model_args_load(args, calibration->window_tokens, true, &loaded, err));
+    const struct text_windows *text = calibration->text;
+    const struct sensitivity_options options = {
+        .threads = (uint32_t)args_int(args, "threads"),
+        .text = {text->ids.ids, text->windows, text->window_tokens}};
+    TRY(model_args_load(args, text->window_tokens, true, &loaded, err));
     say_needs(p, loaded.file);
     enum status st = sensitivity_run(&loaded, &options, p->kl, p->count, err);
     if (st == ST_OK) st = measure_errors(p, args, loaded.file, err);
@@ -270,23 +270,28 @@ static uint64_t target_bytes(const struct quantize_plan *p) {
     return p->target.by_bits ? (uint64_t)(p->target.bits * (double)p->elems / 8) : p->target.bytes;
 }
 
-/* `least` and `next`: the smallest sizes that are possible. */
+/* `least` and `next`: the smallest sizes that are possible; the same if there is one only. */
 static enum status say_impossible(const struct quantize_plan *p, uint64_t least, uint64_t next,
                                   struct err *err) {
     enum { SCALE = 10000 };
-    char size[SIZE_TEXT_BYTES];
-    if (p->target.by_bits)
+    char size[SIZE_TEXT_BYTES], larger[128] = "there is no other choice";
+    if (p->target.by_bits) {
+        if (next > least)
+            snprintf(larger, sizeof(larger), "the next larger choice has %.4f",
+                     (bits_of(p, next) * SCALE + 1) / SCALE);
         return err_set(err, ST_BAD,
                        "quantize: --bits %g cannot be met: with the smallest type for every matrix "
-                       "all tensors together have %.4f bits a weight, the next larger choice has "
-                       "%.4f",
-                       p->target.bits, (bits_of(p, least) * SCALE + 1) / SCALE,
-                       (bits_of(p, next) * SCALE + 1) / SCALE);
+                       "all tensors together have %.4f bits a weight, %s",
+                       p->target.bits, (bits_of(p, least) * SCALE + 1) / SCALE, larger);
+    }
+    if (next > least)
+        snprintf(larger, sizeof(larger), "the next larger choice has %llu",
+                 (unsigned long long)next);
     return err_set(err, ST_BAD,
                    "quantize: --budget %llu cannot be met: with the smallest type for every matrix "
-                   "the file has %llu bytes (%s), the next larger choice has %llu",
+                   "the file has %llu bytes (%s), %s",
                    (unsigned long long)p->target.bytes, (unsigned long long)least,
-                   size_text(least, size), (unsigned long long)next);
+                   size_text(least, size), larger);
 }
 
 /* The fewest bytes of a matrix, and how many more its next type has; 0: it has no other. */
@@ -301,8 +306,19 @@ static uint64_t least_bytes(const struct planned *m, uint64_t *more) {
     return least;
 }
 
+/* The converter has the largest type for every matrix. */
+static uint64_t file_bytes_at_most(const struct quantize_plan *p) {
+    uint64_t most = convert_bytes(p->c), target = target_bytes(p), data = 0;
+    if (!p->target.by_bits) return target < most ? target : most;
+    for (size_t i = 0; i < convert_count(p->c); i++) {
+        const struct convert_tensor *t = convert_at(p->c, i);
+        data += bytes_of(t->to, tensor_elems(t->from));
+    }
+    return target < data ? most - (data - target) : most;
+}
+
 enum status quantize_plan_check(struct convert *c, const struct quantize_target *target,
-                                struct err *err) {
+                                uint64_t *file_bytes, struct err *err) {
     struct quantize_plan p = {.c = c, .target = *target};
     uint64_t step = 0;
     count_rest(&p);
@@ -315,6 +331,7 @@ enum status quantize_plan_check(struct convert *c, const struct quantize_target 
         least += least_bytes(&m, &more);
         if (more > 0 && (step == 0 || more < step)) step = more;
     }
+    *file_bytes = file_bytes_at_most(&p);
     return least <= target_bytes(&p) ? ST_OK : say_impossible(&p, least, least + step, err);
 }
 
@@ -336,8 +353,7 @@ static void take_choices(struct quantize_plan *p, const uint32_t *choices) {
 }
 
 static enum status choose(struct quantize_plan *p, struct err *err) {
-    uint64_t most =
-        p->target.by_bits ? (uint64_t)(p->target.bits * (double)p->elems / 8) : p->target.bytes;
+    uint64_t most = target_bytes(p);
     TRY(plan_create(p->items, p->count, &p->plan, err));
     CHECK(plan_point_at(p->plan, 0).bytes + p->rest_bytes <= most);
     uint32_t *choices = mem_zalloc_array(p->count + 1, sizeof(choices[0]));
@@ -436,9 +452,9 @@ static void put_choice(const struct quantize_plan *p, struct buf *out) {
         size_t matrices;
         uint64_t elems = elems_as(p, candidates[i], &matrices);
         if (matrices == 0) continue;
-        buf_printf(out, "  %-6s %5zu %s, %5.1f %% of the weights\n",
+        buf_printf(out, "  %-6s %5zu %-9s %5.1f %% of the weights\n",
                    dtype_info(candidates[i])->name, matrices,
-                   matrices == 1 ? "matrix  " : "matrices", 100 * (double)elems / (double)p->elems);
+                   matrices == 1 ? "matrix," : "matrices,", 100 * (double)elems / (double)p->elems);
     }
 }
 

@@ -40,9 +40,10 @@ enum exit_code quantize_target_read(const struct args *args, struct quantize_tar
                                     struct err *err);
 
 /* Can any choice of types meet the target? ST_BAD: none does; the message says what would.
- * `c`: with the types that some --type gives. */
+ * `c`: with the types that some --type gives. *file_bytes: that the file will
+ * have at most; it will have about as many, unless other types gain nothing. */
 enum status quantize_plan_check(struct convert *c, const struct quantize_target *target,
-                                struct err *err);
+                                uint64_t *file_bytes, struct err *err);
 
 /* Of a target that can be met. Runs the model (args, as for calibrate_model): takes minutes. */
 enum status quantize_plan_create(const struct args *args, struct convert *c,

@@ -18,6 +18,7 @@
 #include "cli/model_args.h"
 #include "cli/progress_bar.h"
 #include "cli/quantize_plan.h"
+#include "cli/text_windows.h"
 
 struct args;
 struct model_file;
@@ -31,6 +32,7 @@ struct quantize_run {
     struct quantize_target target;
     struct quantize_plan *plan; /* of a target, once it is calibrated */
     struct model_file *f;
+    struct text_windows calibration_text; /* no window: without --calibrate */
     struct progress_bar bar;
 };
 
@@ -38,7 +40,6 @@ struct quantize_counts {
     size_t tensors, converted, fallbacks;
     uint64_t elems, bytes_in, bytes_out; /* of all tensors */
     uint64_t file_bytes;                 /* of the new files */
-    uint32_t calibration_tokens;         /* 0: without --calibrate */
     size_t weighed;                      /* matrices that calibration has changed */
 };
 

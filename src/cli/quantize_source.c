@@ -1,20 +1,14 @@
 /* cli/quantize_source.c - see cli/quantize_source.h for the contract. */
 #include "cli/quantize_source.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "base/file.h"
 #include "cli/cli.h"
-#include "cli/model_args.h"
 #include "format/model_file.h"
+#include "kernels/devices.h"
 #include "model/model.h"
 #include "quant/folder.h"
 #include "translate/translate.h"
 
-/* ---- the folder ---- */
+/* ---- the model ---- */
 
 /* "model.layers.": what the names of layers begin with. */
 static struct str layer_prefix(const struct model *m) {
@@ -43,35 +37,36 @@ static enum status check_layers(const struct model *m, const struct model_file *
     return ST_OK;
 }
 
-enum status quantize_source_check(const struct model_file *f, struct err *err) {
+/* The model is needed to predict a text. */
+static enum status check_runs(const struct args *args, const struct model *m, struct err *err) {
+    const struct device_options options = {
+        .name = args_text(args, "device"), .threads = 1, .isa = args_text(args, "isa")};
+    struct device device;
+    if (model_is_encoder(m))
+        return err_set(err, ST_BAD,
+                       "%s: is an encoder, which predicts no text, so it cannot be calibrated or "
+                       "compared; leave out --calibrate, --report and --max-kl",
+                       model_file_path(m->file));
+    TRY(device_open(&options, &device, err));
+    device.close(device.self);
+    return ST_OK;
+}
+
+enum status quantize_source_check(const struct args *args, const struct model_file *f, bool runs,
+                                  struct err *err) {
     const struct model_options options = {.ctx_tokens = 0};
+    bool is_folder = model_file_kind(f) == MODEL_HF;
     struct model *m;
-    if (model_file_kind(f) != MODEL_HF || tensor_count(f) == 0) return ST_OK;
+    if (tensor_count(f) == 0 || (!runs && !is_folder)) return ST_OK;
     if (model_file_problem(f) || tensor_find(f, "fc.weight")) return ST_OK;
     TRY(model_open(f, &options, &m, err));
-    enum status st = check_layers(m, f, err);
+    enum status st = is_folder ? check_layers(m, f, err) : ST_OK;
+    if (st == ST_OK && runs) st = check_runs(args, m, err);
     model_close(m);
     return st;
 }
 
-/* ---- the report ---- */
-
-static enum status check_drawing(const char *path, struct err *err) {
-    char dir[MODEL_PATH_BYTES] = ".";
-    const char *slash = strrchr(path, '/');
-    if (slash) snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path) + 1, path);
-    if (file_exists(path) || access(dir, W_OK | X_OK) == 0) return ST_OK;
-    return err_set(err, ST_CREATE, "%s: cannot create: %s", path, strerror(errno));
-}
-
-enum status quantize_source_check_report(const struct args *args, struct err *err) {
-    const char *text = args_text(args, "file"), *svg = args_text(args, "svg");
-    if (strcmp(text, "-") != 0 && access(text, R_OK) != 0)
-        return err_set(err, errno == ENOENT ? ST_MISSING : ST_IO, "%s: cannot open: %s", text,
-                       strerror(errno));
-    if (file_is_dir(text)) return err_set(err, ST_BAD, "%s: is a folder, expected a text", text);
-    return svg ? check_drawing(svg, err) : ST_OK;
-}
+/* ---- the other kind of file ---- */
 
 enum status quantize_source_check_view(const struct args *args, const struct model_file *view,
                                        struct err *err) {

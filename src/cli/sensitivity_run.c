@@ -131,20 +131,11 @@ static void show_progress(size_t done, size_t count) {
     if (done == count) fprintf(stderr, "\r\033[K");
 }
 
-/* Windows spread over the text, the beginning of each. */
 static enum status open_windows(struct run *r, struct err *err) {
     const struct sensitivity_options *o = r->options;
-    uint32_t tokens = o->window_tokens, windows = o->windows;
-    if (tokens > SENSITIVITY_WINDOW_TOKENS) tokens = SENSITIVITY_WINDOW_TOKENS;
-    if (windows > SENSITIVITY_WINDOWS) windows = SENSITIVITY_WINDOWS;
-    const struct window_kl_options options = {.kv_type = KV_F32,
-                                              .threads = o->threads,
-                                              .ids = o->ids,
-                                              .stride =
-                                                  (size_t)(o->windows / windows) * o->window_tokens,
-                                              .windows = windows,
-                                              .window_tokens = tokens,
-                                              .first = tokens / 4};
+    struct window_kl_options options = {.kv_type = KV_F32, .threads = o->threads};
+    window_kl_spread(&o->text, SENSITIVITY_WINDOWS, SENSITIVITY_WINDOW_TOKENS, &options);
+    options.first = options.window_tokens / 4;
     return window_kl_create(r->loaded, &options, &r->windows, err);
 }
 
@@ -166,7 +157,7 @@ static enum status measure_all(struct run *r, struct sensitivity *tensors, size_
 enum status sensitivity_run(struct loaded_model *loaded, const struct sensitivity_options *options,
                             struct sensitivity *tensors, size_t count, struct err *err) {
     struct run r = {.loaded = loaded, .options = options};
-    CHECK(options->windows > 0 && options->window_tokens >= 4);
+    CHECK(options->text.window_tokens >= 4);
     if (!str_starts(str_of(loaded->device.name), STR("cpu")))
         return err_set(err, ST_BAD,
                        "quantize: --budget and --bits measure on the CPU, this is %s; give "

@@ -18,6 +18,7 @@
 
 #include "base/status.h"
 #include "base/str.h"
+#include "engine/window_kl.h"
 #include "tensor/dtype.h"
 
 struct loaded_model;
@@ -36,8 +37,7 @@ struct sensitivity {
 
 struct sensitivity_options {
     uint32_t threads;
-    const int32_t *ids; /* windows of window_tokens, one after the other */
-    uint32_t windows, window_tokens;
+    struct window_kl_text text;
 };
 
 /* ST_BAD: the device is not the CPU, a number that the type cannot hold, or predictions that are no

@@ -128,6 +128,15 @@ static enum status create(struct window_kl *w, struct err *err) {
     return st;
 }
 
+void window_kl_spread(const struct window_kl_text *text, uint32_t windows_max, uint32_t tokens_max,
+                      struct window_kl_options *out) {
+    CHECK(text->windows > 0);
+    out->windows = text->windows < windows_max ? text->windows : windows_max;
+    out->window_tokens = text->window_tokens < tokens_max ? text->window_tokens : tokens_max;
+    out->stride = (size_t)(text->windows / out->windows) * text->window_tokens;
+    out->ids = text->ids;
+}
+
 enum status window_kl_create(struct loaded_model *loaded, const struct window_kl_options *options,
                              struct window_kl **out, struct err *err) {
     CHECK(options->windows > 0);

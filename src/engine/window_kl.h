@@ -30,6 +30,17 @@ struct window_kl_options {
     uint32_t windows, window_tokens;
     uint32_t first; /* positions [first, window_tokens - 1) are compared; not empty */
 };
+
+/* Windows that follow each other. */
+struct window_kl_text {
+    const int32_t *ids; /* windows * window_tokens */
+    uint32_t windows, window_tokens;
+};
+/* Take at most `windows_max` windows, spread over the text, and at most the first `tokens_max`
+ * tokens of each: sets ids, stride, windows and window_tokens. */
+void window_kl_spread(const struct window_kl_text *text, uint32_t windows_max, uint32_t tokens_max,
+                      struct window_kl_options *out);
+
 enum status window_kl_create(struct loaded_model *loaded, const struct window_kl_options *options,
                              struct window_kl **out, struct err *err);
 void window_kl_destroy(struct window_kl *w); /* NULL is fine */

@@ -1,6 +1,6 @@
 /* quant/choose.h - which type each tensor of a model is stored as.
  *
- * The rules are those of llama.cpp, so that its users find what they know:
+ * The rules are those of llama.cpp:
  *
  *   - matrices are converted; vectors, norms, the router of experts and tables of positions stay;
  *   - the output matrix, or the embedding if the model has no other output, takes at least Q6_K

@@ -8,6 +8,7 @@
 #include "format/tensor_read.h"
 #include "quant/folder_files.h"
 #include "quant/folder_int.h"
+#include "quant/numbers.h"
 #include "quant/quant.h"
 #include "quant/round.h"
 
@@ -97,13 +98,14 @@ static enum status end_tensor(struct folder_writer *w, struct err *err) {
 /* ---- numbers ---- */
 
 static enum status say_bad(const struct folder_writer *w, const struct tensor_info *t, uint64_t at,
-                           float value, struct err *err) {
-    uint64_t width = t->dim_count ? t->dims[t->dim_count - 1] : 1;
-    return err_set(
-        err, ST_BAD,
-        "%s: tensor %.*s: row %llu, column %llu is %g, expected a finite number up to %g",
-        model_file_path(w->f), STR_ARG(t->name), (unsigned long long)(at / width),
-        (unsigned long long)(at % width), (double)value, (double)F16_MAX);
+                           float value, enum dtype type, struct err *err) {
+    const struct bad_number bad = {.path = model_file_path(w->f),
+                                   .tensor = t->name,
+                                   .width = t->dim_count ? t->dims[t->dim_count - 1] : 1,
+                                   .at = at,
+                                   .value = value,
+                                   .type = type};
+    return numbers_say_bad(&bad, err);
 }
 
 struct band {
@@ -119,7 +121,7 @@ static enum status read_band(struct folder_writer *w, const struct band *b, floa
     const struct tensor_info *t = b->t;
     tensor_read_f32(t, b->first, b->elems, x);
     if (!quant_can_hold(b->holds, x, b->elems, &bad))
-        return say_bad(w, t, b->first + bad, x[bad], err);
+        return say_bad(w, t, b->first + bad, x[bad], b->holds, err);
     if (t->data)
         model_file_release(w->f, (const uint8_t *)t->data + bytes_of(t->type, b->first),
                            bytes_of(t->type, b->elems));
@@ -235,7 +237,7 @@ enum status folder_writer_put_numbers(struct folder_writer *w, const float *x, s
     const struct folder_tensor *t = next_tensor(w);
     size_t elems = (size_t)tensor_elems(t->from), bad;
     CHECK(!t->is_packed);
-    if (!quant_can_hold(t->to, x, elems, &bad)) return say_bad(w, t->from, bad, x[bad], err);
+    if (!quant_can_hold(t->to, x, elems, &bad)) return say_bad(w, t->from, bad, x[bad], t->to, err);
     uint8_t *out = mem_alloc_array(elems, sizeof(float));
     enum status st = out ? put_plain(w, t->to, x, elems, out, err) : no_memory(err);
     mem_free(out);

@@ -1,8 +1,8 @@
-/* quant/gptq.c - rounding column by column, each error made up for by the columns after it.
+/* quant/gptq.c - rounding column by column; later columns compensate the error of earlier ones.
  *
  * With H the second moments and R upper triangular, H = R R^T, the squared error of a row's output
  * is |d R|^2, d being what rounding changed. Column j of d R has d[0] .. d[j] in it only. So when
- * the columns before j are rounded, the number that makes up for them best is
+ * the columns before j are rounded, the number that compensates their errors best is
  *
  *     v[j] = w[j] + sum over i < j of d[i] * B[i][j],   B[i][j] = R[i][j] / R[j][j]
  *
@@ -10,8 +10,12 @@
  * the inverse of H and moves each error on at once; the sums are the same, and no inverse is
  * needed. R comes from the Cholesky factor of H with rows and columns in falling order.
  *
- * The scale of a group is found when its first column is reached, from the numbers that would make
- * up best for all before if nothing more were rounded: the same sums with d[j] = w[j] - v[j].
+ * The scale of a group is found when its first column is reached. The widest grid spans the numbers
+ * that would compensate all errors so far if nothing more were rounded: the same sums with d[j] =
+ * w[j] - v[j]. Narrower ones cut off the largest numbers and have smaller steps: each is tried on
+ * the whole group, and the one with the least error is kept. The error is the group's part of
+ * |d R|^2, the sum of (v[j] - round(v[j]))^2 * R[j][j]^2. The procedure as published takes the
+ * widest grid.
  *
  * Rows are independent: tiles of 64 are shared out among threads. Within a tile the sum over i is a
  * product of matrices up to the beginning of the group, another one up to the beginning of 32
@@ -32,6 +36,17 @@
 
 enum { TILE_ROWS = 64, STEP_COLS = 32, CHUNK_COLS = 128, TRIES = 3, ROOMS = 4 };
 
+/* Grids that are tried for a group: 1, 0.95, ... of the widest. A group of more columns than
+ * SEARCH_COLS_MAX takes the widest, because a try costs the square of the columns. */
+enum { GRIDS = 9, SEARCH_COLS_MAX = 128 };
+#define GRID_STEP 0.05f
+
+/* Of gptq_damp. Tokens of a text depend on each other, so that the moments have the noise of a
+ * third as many rows (docs/decisions/0026-damping-follows-the-rows.md). */
+#define DAMP_NOISE 3.0
+#define DAMP_MIN 0.01
+#define DAMP_MAX 1.0
+
 struct gptq {
     struct int_matrix *out;
     const struct moments *moments;
@@ -39,6 +54,7 @@ struct gptq {
     uint32_t cols;
     uint32_t *order; /* [cols]: the column that is rounded at each place */
     float *b;        /* [cols][cols] */
+    float *weights;  /* [cols]: R[j][j]^2 */
     float *room;     /* [threads][TILE_ROWS][cols] four times: w, v, u, d of struct tile */
     struct pool *pool;
 };
@@ -93,6 +109,7 @@ static void reverse_factor(const struct gptq *g) {
     size_t n = g->cols;
     for (size_t i = 0; i < n; i++) {
         float *row = g->b + i * n, inverse = 1.0f / row[i];
+        g->weights[n - 1 - i] = row[i] * row[i];
         for (size_t j = i; j < n; j++) row[j] *= inverse;
     }
     for (size_t i = 0; i < n; i++) {
@@ -104,11 +121,35 @@ static void reverse_factor(const struct gptq *g) {
     }
 }
 
+/* The mean of r^2 over all pairs of inputs, r being the correlation of two; 0: there is no pair. */
+static double mean_correlation(const struct moments *m) {
+    double sum = 0, live = 0;
+    for (uint32_t i = 0; i < m->cols; i++) {
+        const float *row = m->products + (size_t)i * m->cols;
+        double own = (double)row[i], here = 0;
+        if (!(own > 0)) continue;
+        live++;
+        for (uint32_t j = 0; j < i; j++) {
+            double other = diagonal(m, j);
+            if (other > 0) here += (double)row[j] / own * ((double)row[j] / other);
+        }
+        sum += here;
+    }
+    return live > 1 ? sum / (live * (live - 1) / 2) : 0;
+}
+
+double gptq_damp(const struct moments *m) {
+    double mean = mean_correlation(m);
+    if (m->rows == 0 || !(mean > 0)) return DAMP_MAX;
+    double share = DAMP_NOISE * (1 + 1 / mean) / (double)m->rows;
+    return share < DAMP_MIN ? DAMP_MIN : share > DAMP_MAX ? DAMP_MAX : share;
+}
+
 static enum status make_factor(struct gptq *g, double damp, struct err *err) {
     float *transposed = mem_alloc_array((size_t)g->cols * CHOLESKY_BLOCK, sizeof(*transposed));
     if (!transposed) return err_set(err, ST_NOMEM, "out of memory to factor the moments");
     struct cholesky c = {.a = g->b, .transposed = transposed, .n = g->cols, .pool = g->pool};
-    double mean = mean_diagonal(g), share = damp;
+    double mean = mean_diagonal(g), share = damp > 0 ? damp : gptq_damp(g->moments);
     bool ok = false;
     for (int i = 0; i < TRIES && !ok; i++, share *= 10) {
         fill_factor(g, (float)(share * mean));
@@ -189,12 +230,51 @@ static struct grid read_grid(const struct int_matrix *out, uint32_t row, uint32_
     return (struct grid){out->scales[at], out->zeros[at], out->format.bits == 4 ? 15.0f : 255.0f};
 }
 
+/* The group's part of the row's error with this grid; `most` or more if it is not below that. */
+static float group_error(const struct tile *t, uint32_t r, uint32_t first, uint32_t end,
+                         const struct grid *grid, float most) {
+    const struct gptq *g = t->g;
+    const float *w = t->w + (size_t)r * g->cols + first;
+    uint32_t count = end - first;
+    float v[SEARCH_COLS_MAX], error = 0;
+    memcpy(v, t->v + (size_t)r * g->cols + first, count * sizeof(v[0]));
+    for (uint32_t k = 0; k < count && error < most; k++) {
+        const float *b = g->b + (size_t)(first + k) * g->cols + first;
+        float value = grid->scale * (grid_code(grid, v[k]) - grid->zero);
+        float off = v[k] - value, d = w[k] - value;
+        error += off * off * g->weights[first + k];
+        for (uint32_t j = k + 1; j < count; j++) v[j] += d * b[j];
+    }
+    return error;
+}
+
+static struct grid search_grid(const struct tile *t, uint32_t r, uint32_t first, uint32_t end) {
+    const struct int_format *format = &t->g->out->format;
+    const float *u = t->u + (size_t)r * t->g->cols;
+    float least = 0.0f, most = 0.0f;
+    for (uint32_t k = first; k < end; k++) {
+        least = u[k] < least ? u[k] : least;
+        most = u[k] > most ? u[k] : most;
+    }
+    struct grid best = grid_of(format, least, most);
+    if (end - first > SEARCH_COLS_MAX) return best;
+    float best_error = group_error(t, r, first, end, &best, INFINITY);
+    for (int i = 1; i < GRIDS; i++) {
+        float share = 1.0f - (float)i * GRID_STEP;
+        struct grid grid = grid_of(format, least * share, most * share);
+        float error = group_error(t, r, first, end, &grid, best_error);
+        if (!(error < best_error)) continue;
+        best = grid;
+        best_error = error;
+    }
+    return best;
+}
+
 static void begin_group(const struct tile *t, uint32_t group, uint32_t first, uint32_t end) {
     struct int_matrix *out = t->g->out;
     settle(t, first, end);
     for (uint32_t r = 0; r < t->rows; r++) {
-        struct grid grid =
-            grid_of_numbers(&out->format, t->u + (size_t)r * t->g->cols + first, end - first);
+        struct grid grid = search_grid(t, r, first, end);
         size_t at = (size_t)(t->first + r) * out->groups + group;
         out->scales[at] = grid.scale;
         out->zeros[at] = (uint8_t)grid.zero;
@@ -263,8 +343,9 @@ static enum status take_room(struct gptq *g, uint32_t threads, struct err *err) 
     if (threads > 1 && pool_create(&g->pool, threads, &ignored) != ST_OK) threads = 1;
     g->order = mem_alloc_array(g->cols, sizeof(g->order[0]));
     g->b = mem_zalloc_array((size_t)g->cols * g->cols, sizeof(g->b[0]));
+    g->weights = mem_alloc_array(g->cols, sizeof(g->weights[0]));
     g->room = mem_alloc_array((size_t)threads * TILE_ROWS * ROOMS * g->cols, sizeof(g->room[0]));
-    if (g->order && g->b && g->room && make_order(g)) return ST_OK;
+    if (g->order && g->b && g->weights && g->room && make_order(g)) return ST_OK;
     return err_set(err, ST_NOMEM, "out of memory to round a matrix of %u x %u", g->out->rows,
                    g->cols);
 }
@@ -287,6 +368,7 @@ enum status round_gptq(const float *w, const struct moments *moments,
     pool_destroy(g.pool);
     mem_free(g.order);
     mem_free(g.b);
+    mem_free(g.weights);
     mem_free(g.room);
     return st;
 }

@@ -1,4 +1,4 @@
-/* quant/importance.h - how much each column of each matrix matters: the mean square of its input.
+/* quant/importance.h - the importance of each column of each matrix: the mean square of its input.
  *
  * The error that a quantised matrix makes in its output is, for independent inputs, the sum over
  * its columns of (mean square of the input) * (error of the column)^2. So these means are the

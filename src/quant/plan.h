@@ -3,9 +3,9 @@
  *
  * Solved by dynamic programming over sizes. After each item it keeps, for each of PLAN_SIZES
  * intervals of the sizes that are possible, the cheapest choices whose size lies there. So the
- * result is exact if there are no more than PLAN_SIZES different sizes; else choices may be lost
- * that are cheaper by less than what an interval's bytes are worth. Sizes themselves are
- * always exact. One run gives the answers for all budgets.
+ * result is exact if there are at most PLAN_SIZES different sizes. Otherwise the result may cost a
+ * little more than the best choice: about what the bytes of one interval can save. The bytes of a
+ * result are always exact. One run gives the answers for all budgets.
  *
  * Lifetime: create, destroy; the items are not needed afterwards. Thread: any, read-only once
  * made. Memory: 8 bytes for each item and interval.

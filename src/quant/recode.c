@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "format/tensor_read.h"
+#include "quant/numbers.h"
 #include "quant/quant.h"
 
 enum {
@@ -105,12 +106,13 @@ static enum status say_bad(const struct batch *b, size_t at, struct err *err) {
     size_t from = at / info->block_elems * info->block_elems;
     CHECK(info->block_elems <= 256);
     tensor_read_f32(t, from, info->block_elems, block);
-    return err_set(err, ST_BAD,
-                   "%s: tensor %.*s: row %zu, column %zu is %g, expected a finite number up to %g, "
-                   "which is the most that %s holds",
-                   model_file_path(b->job->file), STR_ARG(t->name), at / b->width, at % b->width,
-                   (double)block[at - from], b->job->to == DTYPE_BF16 ? 3.39e38 : (double)F16_MAX,
-                   dtype_info(b->job->to)->name);
+    const struct bad_number bad = {.path = model_file_path(b->job->file),
+                                   .tensor = t->name,
+                                   .width = b->width,
+                                   .at = at,
+                                   .value = block[at - from],
+                                   .type = b->job->to};
+    return numbers_say_bad(&bad, err);
 }
 
 static enum status recode_batch(struct batch *b, struct err *err) {

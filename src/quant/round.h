@@ -2,11 +2,12 @@
  *
  *     nearest  each number by itself, scale and zero point from the least and the largest of its
  *              group
- *     gptq     column by column; the error of a column is made up for by the columns after it, by
- *              the second moments of the inputs (Frantar et al. 2022)
- *     awq, smooth   scales for the inputs, which are multiplied into the columns of the matrices
- *              that read an input and divided out of what makes it (Lin et al. 2023, Xiao et al.
- *              2022); then `nearest`
+ *     gptq     column by column; the columns that are not rounded yet are changed so that they
+ *              compensate the error, as far as the second moments of the inputs allow (Frantar et
+ *              al. 2022); the grid of a group is searched
+ *     awq, smooth   scales for the inputs: the columns of the matrices that read an input are
+ *              multiplied with its scale, and what makes the input is divided by it (Lin et al.
+ *              2023, Xiao et al. 2022); then `nearest`
  *
  * The same input gives the same bytes with any number of threads.
  *
@@ -26,8 +27,14 @@ struct moments;
 /* `w`: [rows][cols] of `out`, which int_matrix_init has made. */
 void round_nearest(const float *w, struct int_matrix *out);
 
+/* The damping that the number of rows asks for: 3 * (1 + 1 / m) / rows, m being the mean squared
+ * correlation of two inputs; at least 0.01, the published share, and at most 1. The fewer the rows,
+ * the more of the correlations in the moments are chance. Compensation by those makes the error on
+ * another text larger. */
+double gptq_damp(const struct moments *moments);
+
 struct gptq_options {
-    double damp;      /* of the mean of the diagonal, added to it: 0.01 */
+    double damp;      /* this share of the mean of the diagonal is added to it; 0: gptq_damp */
     uint32_t threads; /* 0: the default of base/pool.h */
 };
 

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "format/tensor_read.h"
+#include "quant/numbers.h"
 #include "quant/quant.h"
 
 struct type_error {
@@ -79,11 +80,14 @@ static enum status read_sample(struct type_error *e, uint64_t all, struct err *e
         size_t bad;
         CHECK(e->width % dtype_info(type)->block_elems == 0);
         if (quant_can_hold(type, e->sample, e->rows * e->width, &bad)) continue;
-        return err_set(err, ST_BAD,
-                       "%s: tensor %.*s: column %zu of a row is %g, expected a finite number up to "
-                       "%g, which is the most that %s holds",
-                       model_file_path(e->job->file), STR_ARG(t->name), bad % e->width,
-                       (double)e->sample[bad], (double)F16_MAX, dtype_info(type)->name);
+        uint64_t row = all * (bad / e->width) / e->rows;
+        const struct bad_number number = {.path = model_file_path(e->job->file),
+                                          .tensor = t->name,
+                                          .width = e->width,
+                                          .at = row * e->width + bad % e->width,
+                                          .value = e->sample[bad],
+                                          .type = type};
+        return numbers_say_bad(&number, err);
     }
     return ST_OK;
 }

@@ -1,4 +1,4 @@
-/* translate/around.h - the tokens that a tokenizer puts around a text. */
+/* translate/around.h - the tokens that a tokenizer adds before and after a text. */
 #ifndef TRANSLATE_AROUND_H
 #define TRANSLATE_AROUND_H
 
@@ -9,7 +9,7 @@
 
 struct around {
     token_id before, after; /* or TOKEN_NONE */
-    bool has_more;          /* than one before, or one behind: the two are those at the ends */
+    bool has_more; /* several are before or behind it: the two are the first and the last */
 };
 
 /* ST_NOMEM without a sentence. */

@@ -1,6 +1,6 @@
-/* translate/check.h - is a translation what its base is? (invariant 1)
+/* translate/check.h - compares a translation with its base (invariant 1).
  *
- * ST_BAD: a sentence that names what the other kind of file cannot say. Thread: its owner.
+ * ST_BAD: `err` names what the other kind of file cannot express. Thread: its owner.
  */
 #ifndef TRANSLATE_CHECK_H
 #define TRANSLATE_CHECK_H

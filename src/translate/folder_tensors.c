@@ -50,19 +50,9 @@ static enum status add_matrix(struct to_folder *f, const char *name, const struc
 /* `less` is what the folder's architecture adds when it is read. */
 static enum status add_vector(struct to_folder *f, const char *name, const struct weight *vec,
                               bool turns, float less) {
-    struct arena *arena = view_arena(f->view);
     const struct rope_rows rope = rope_of(f, turns);
-    float *x = arena_zalloc_array(arena, vec->cols, sizeof(*x));
-    struct tensor_info t = {.name = arena_dup(arena, str_of(name)),
-                            .type = DTYPE_F32,
-                            .dim_count = 1,
-                            .dims = {vec->cols, 1, 1, 1},
-                            .data = x,
-                            .bytes = vec->cols * sizeof(*x),
-                            .made_of = vec->name};
-    if (!x || !t.name.ptr) return no_memory(f);
-    for (uint32_t i = 0; i < vec->cols; i++)
-        x[i] = ((const float *)vec->data)[rope_row(&rope, i)] - less;
+    struct tensor_info t;
+    if (rows_vector(view_arena(f->view), name, vec, &rope, less, &t) != ST_OK) return no_memory(f);
     return view_add(f->view, &t, f->err);
 }
 

@@ -54,17 +54,8 @@ static enum status add_matrix(struct to_gguf *g, const char *name, const struct 
 /* A vector of the model: float32, with what gemma's norms lack. */
 static enum status add_vector(struct to_gguf *g, const char *name, const struct weight *vec,
                               const struct rope_rows *rope) {
-    struct arena *arena = view_arena(g->view);
-    float *x = arena_zalloc_array(arena, vec->cols, sizeof(*x));
-    struct tensor_info t = {.name = arena_dup(arena, str_of(name)),
-                            .type = DTYPE_F32,
-                            .dim_count = 1,
-                            .dims = {vec->cols, 1, 1, 1},
-                            .data = x,
-                            .bytes = vec->cols * sizeof(*x),
-                            .made_of = vec->name};
-    if (!x || !t.name.ptr) return no_memory(g);
-    for (uint32_t i = 0; i < vec->cols; i++) x[i] = ((const float *)vec->data)[rope_row(rope, i)];
+    struct tensor_info t;
+    if (rows_vector(view_arena(g->view), name, vec, rope, 0, &t) != ST_OK) return no_memory(g);
     return view_add(g->view, &t, g->err);
 }
 

@@ -8,6 +8,7 @@
 #include "base/size.h"
 #include "format/model_file.h"
 #include "format/tensor_read.h"
+#include "graph/weight.h"
 #include "tensor/row_source.h"
 #include "translate/translate.h"
 
@@ -144,4 +145,20 @@ enum status rows_plan(struct arena *arena, const struct row_plan *plan, struct t
     if (!dtype_bytes(plan->type, tensor_elems(out), &out->bytes)) return ST_NOMEM;
     bool is_plain = plan->count == 1 && plan->rope.order == ROWS_KEPT && plan->type == first->type;
     return is_plain ? ST_OK : make_source(arena, plan, out);
+}
+
+enum status rows_vector(struct arena *arena, const char *name, const struct weight *vec,
+                        const struct rope_rows *rope, float less, struct tensor_info *out) {
+    float *x = arena_zalloc_array(arena, vec->cols, sizeof(*x));
+    *out = (struct tensor_info){.name = arena_dup(arena, str_of(name)),
+                                .type = DTYPE_F32,
+                                .dim_count = 1,
+                                .dims = {vec->cols, 1, 1, 1},
+                                .data = x,
+                                .bytes = vec->cols * sizeof(*x),
+                                .made_of = vec->name};
+    if (!x || !out->name.ptr) return ST_NOMEM;
+    for (uint32_t i = 0; i < vec->cols; i++)
+        x[i] = ((const float *)vec->data)[rope_row(rope, i)] - less;
+    return ST_OK;
 }

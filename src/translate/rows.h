@@ -15,6 +15,7 @@
 
 struct arena;
 struct tensor_info;
+struct weight;
 
 /* Rope turns pairs of rows of each head. In a folder row i of a pair's first half goes with row
  * i + half; in a GGUF of llama the two are neighbours. Rows past the first `turned` of a head
@@ -39,5 +40,10 @@ struct row_plan {
 /* Fill `out` but for its name, with a source in `arena` if the bytes of the base cannot be taken as
  * they are. ST_NOMEM without a sentence. */
 enum status rows_plan(struct arena *arena, const struct row_plan *plan, struct tensor_info *out);
+
+/* Make a vector of the model a tensor: float32, its rows reordered, `less` taken from each number.
+ * ST_NOMEM without a sentence. */
+enum status rows_vector(struct arena *arena, const char *name, const struct weight *vec,
+                        const struct rope_rows *rope, float less, struct tensor_info *out);
 
 #endif

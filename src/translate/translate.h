@@ -1,7 +1,7 @@
 /* translate/translate.h - a folder as a GGUF, and a GGUF as a folder.
  *
- * A translation is a view (format/view.h): a model_file of the other kind, with everything but the
- * numbers made anew.
+ * A translation is a view (format/view.h): a model_file of the other kind, which reads the numbers
+ * of its base and makes everything else anew.
  *
  *   keys      config.json <-> the keys of llama.cpp's converter
  *   tokens    tokenizer.json and its companions <-> tokenizer.ggml.*
@@ -19,10 +19,10 @@
  * measured for that tensor of the base (importance, Hessians) holds for this one, because columns
  * never change their order.
  *
- * A translation is checked before it is given out: opened as a model, it has the numbers, the
- * layers and the rope of the base; its tokenizer has the base's tokens. ST_BAD: the base has
- * something that the other kind of file cannot say, or that is not known here; the sentence names
- * it. A base without tensors or without a tokenizer is refused as well.
+ * A translation is checked before the caller gets it: opened as a model, it has the
+ * hyperparameters, the layers and the rope of the base; its tokenizer has the tokens of the base.
+ * ST_BAD: the base has something that the other kind of file cannot express, or that is not known
+ * here; `err` names it. A base without tensors or without a tokenizer is refused as well.
  *
  * Lifetime: the base outlives the view, which model_file_close frees. Thread: its owner.
  */

@@ -188,7 +188,7 @@ def test_bad_arguments(tmp_path, text, small):
     assert "one model" in refusal(USAGE, "compare", LLAMA, "-f", text)
     assert "no text" in refusal(USAGE, "compare", LLAMA, small)
     message = refusal(BAD, "compare", LLAMA, small, "-f", short)
-    assert "but a window needs 512; use a longer text or a smaller --ctx" in message
+    assert "at least 512 are needed (1 window of 512); use a longer text" in message
     refusal(MISSING, "compare", LLAMA, tmp_path / "none.gguf", "-f", text)
     refusal(MISSING, "compare", LLAMA, small, "-f", tmp_path / "none")
 
@@ -215,3 +215,12 @@ def test_max_kl_keeps_nothing_that_is_worse(tmp_path, text):
                                     "--max-kl", 1)
     assert "-f is for --report" in refusal(USAGE, "quantize", LLAMA, tmp_path / "o", "--type",
                                            "Q4_0", "-f", text)
+
+
+def test_a_short_text_is_found_before_the_models_are_opened(tmp_path):
+    short, cut = tmp_path / "short", tmp_path / "cut.gguf"
+    short.write_text("too short")
+    cut.write_bytes(LLAMA.read_bytes()[:-1000])
+    message = refusal(BAD, "compare", LLAMA, cut, "-f", short)
+    assert "short: has 8 tokens, too few for a window: at least 512 are needed" in message
+    assert "cut.gguf" in refusal(BAD, "compare", LLAMA, cut, "-f", short, "--ctx", 8)

@@ -5,6 +5,7 @@ tests/tools/test_quant_quality.py compares the encoders with llama.cpp's.
 """
 
 import os
+import re
 import resource
 import shutil
 import signal
@@ -331,7 +332,7 @@ def test_calibration_says_what_it_needs_and_how_much_text(tmp_path, calibration_
     short.write_text("A short text.")
     code, _, stderr = run("quantize", LLAMA, tmp_path / "o", "--type", "Q4_0", "--calibrate", short)
     assert code == BAD
-    assert b"too few for calibration: 4096 are wanted at least (8 windows of 512)" in stderr
+    assert b"too few for calibration: at least 4096 are needed (8 windows of 512)" in stderr
     assert not (tmp_path / "o").exists()
     code, _, stderr = run("quantize", LLAMA, tmp_path / "o", "--type", "Q4_0", "--ctx", 32,
                           "--calibrate", calibration_text)
@@ -340,3 +341,102 @@ def test_calibration_says_what_it_needs_and_how_much_text(tmp_path, calibration_
     refusal_code, _, stderr = run("quantize", LLAMA, tmp_path / "p", "--type", "Q4_0",
                                   "--calibrate", tmp_path / "none")
     assert refusal_code == MISSING and b"none" in stderr
+
+
+# ---- what is found before the work ----
+
+
+def broken_model(path, value=np.nan):
+    """The writer refuses it: who names the tensor has begun to work."""
+    shutil.copyfile(LLAMA, path)
+    path.chmod(0o644)
+    for tensor in gguf.GGUFReader(str(path), "r+").tensors:
+        if tensor.name == "blk.1.ffn_down.weight":
+            tensor.data[3, 5] = value
+            tensor.data.flush()
+    return path
+
+
+LONG = ["--ctx", 32, "--calibrate"]
+
+
+@pytest.mark.parametrize("kind", [["--type", "Q4_0"], ["--type", "gptq"], ["--type", "awq"],
+                                  ["--type", "int8"], ["--budget", "40kB"], ["--bits", 5],
+                                  ["--bits", 5, "--plan"]])
+def test_a_short_text_for_calibration_is_found_before_the_work(tmp_path, kind):
+    source, short = broken_model(tmp_path / "source"), tmp_path / "short"
+    short.write_text("too short")
+    message = refusal(BAD, "quantize", source, tmp_path / "o", *kind, *LONG, short)
+    assert re.search(r"short: has \d+ tokens, too few for calibration: at least 256 are needed "
+                     r"\(8 windows of 32\)", message)
+    message = refusal(BAD, "quantize", source, tmp_path / "o", *kind, *LONG, short, "--chunks", 3)
+    assert "at least 96 are needed (3 windows of 32)" in message
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["short", "source"]
+
+
+@pytest.mark.parametrize("kind", [["Q4_0"], ["nf4"], ["gptq", "--nearest"]])
+@pytest.mark.parametrize("wants", [["--report"], ["--max-kl", 1]])
+def test_a_short_text_for_a_report_is_found_before_the_work(tmp_path, kind, wants):
+    source, short = broken_model(tmp_path / "source"), tmp_path / "short"
+    short.write_text("too short")
+    message = refusal(BAD, "quantize", source, tmp_path / "o", "--type", *kind, *wants, "-f", short,
+                      "--ctx", 64)
+    assert re.search(r"short: has \d+ tokens, too few for a window: at least 64 are needed", message)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["short", "source"]
+
+
+@pytest.mark.parametrize("kind", [["--type", "Q4_0"], ["--type", "gptq"], ["--type", "int8"],
+                                  ["--bits", 5], ["--bits", 5, "--plan"]])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e6])
+def test_a_bad_number_is_found_before_the_model_runs(tmp_path, calibration_text, kind, value):
+    source = broken_model(tmp_path / "source", value)
+    message = refusal(BAD, "quantize", source, tmp_path / "o", *kind, *LONG, calibration_text)
+    assert re.search(r"tensor \S*down\S*: row 3, column 5 is (nan|inf|1e\+06), expected", message)
+    assert [p.name for p in tmp_path.iterdir()] == ["source"]
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "gptq", "awq", "int8"])
+def test_a_norm_that_is_no_number_is_found_before_the_model_runs(tmp_path, calibration_text, kind):
+    """It is kept as it is, but what the matrices read would not be numbers either."""
+    source = tmp_path / "source"
+    shutil.copyfile(LLAMA, source)
+    source.chmod(0o644)
+    for tensor in gguf.GGUFReader(str(source), "r+").tensors:
+        if tensor.name == "blk.0.attn_norm.weight":
+            tensor.data[3] = np.nan
+            tensor.data.flush()
+    message = refusal(BAD, "quantize", source, tmp_path / "o", "--type", kind, *LONG,
+                      calibration_text)
+    assert re.search(r"tensor \S+norm\S*: row 0, column 3 is nan", message)
+    assert [p.name for p in tmp_path.iterdir()] == ["source"]
+
+
+def test_a_model_that_predicts_no_text_is_found_before_the_work(tmp_path, calibration_text):
+    for flags in (["--report", "-f"], ["--calibrate"]):
+        for kind in ("Q8_0", "int8"):
+            message = refusal(BAD, "quantize", GOLDEN / "bert", tmp_path / "o", "--type", kind,
+                              "--ctx", 32, *flags, calibration_text)
+            assert "is an encoder, which predicts no text" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_that_is_not_there_is_found_before_the_work(tmp_path, calibration_text):
+    source = broken_model(tmp_path / "source")
+    message = refusal(BAD, "quantize", source, tmp_path / "o", "--type", "Q8_0", "--ctx", 32,
+                      "--device", "abacus", "--report", "-f", calibration_text)
+    assert "abacus" in message
+    assert [p.name for p in tmp_path.iterdir()] == ["source"]
+
+
+@pytest.mark.parametrize("target", [["--budget", "40kB"], ["--bits", 7]])
+def test_no_room_for_a_plan_is_found_before_the_work(tmp_path, calibration_text, target):
+    """About 40 kB are wanted in both cases; the smallest file that is possible has 29 kB."""
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (35000, 35000))
+
+    done = subprocess.run([JITNEY, "quantize", str(LLAMA), str(tmp_path / "o"), *map(str, target),
+                           *map(str, LONG), str(calibration_text)],
+                          capture_output=True, check=False, timeout=60, preexec_fn=limit)
+    assert done.returncode == IO and done.stderr.count(b"\n") == 1, done.stderr
+    assert b"o: cannot write" in done.stderr
+    assert list(tmp_path.iterdir()) == []

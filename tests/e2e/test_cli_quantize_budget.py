@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from cli_lib import BAD, CREATE, GOLDEN, USAGE, answer, out, refusal, run
+from test_cli_quantize_folder import write_source
 
 LLAMA = GOLDEN / "llama" / "model.gguf"
 CTX = 64
@@ -137,6 +138,14 @@ def test_an_impossible_budget_says_the_nearest_sizes(tmp_path, text, args):
     assert answer("quantize", LLAMA, tmp_path / "q", "--bits", bits, *args)
 
 
+def test_an_impossible_budget_without_another_choice_says_so(tmp_path, args):
+    """Rows of 80 and 200 fit into no block: every matrix is F16."""
+    source = write_source(tmp_path / "source", hidden_size=80, intermediate_size=200)
+    for target in (["--bits", 5], ["--budget", 300]):
+        message = refusal(BAD, "quantize", source, tmp_path / "o", *target, *args)
+        assert "cannot be met" in message and message.endswith("there is no other choice\n")
+
+
 def test_bad_arguments(tmp_path, text):
     to, calibrate = tmp_path / "o", ["--calibrate", text]
     assert "give one of them" in refusal(USAGE, "quantize", LLAMA, to, "--budget", "1MB", "--bits",
@@ -187,13 +196,13 @@ def test_bad_input(tmp_path, text, args):
 
 
 def test_a_model_without_predictions_has_no_plan(tmp_path, args):
-    """A norm that is kept as it is makes logits that are not numbers."""
+    """A norm with finite numbers makes logits that are not."""
     source = tmp_path / "nan.gguf"
     shutil.copyfile(LLAMA, source)
     source.chmod(0o644)
     for tensor in gguf.GGUFReader(str(source), "r+").tensors:
         if tensor.name == "output_norm.weight":
-            tensor.data[3] = np.nan
+            tensor.data[...] = 3e38
             tensor.data.flush()
     code, stdout, stderr = run("quantize", source, "--bits", 6, "--plan", *args)
     assert code == BAD and stdout == b"", stderr

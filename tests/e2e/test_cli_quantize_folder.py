@@ -482,7 +482,7 @@ def test_calibration_says_what_it_needs_and_what_it_cannot_do(tmp_path, source, 
     short = tmp_path / "short"
     short.write_text("A short text.")
     code, _, stderr = run("quantize", source, tmp_path / "r", *args, "--calibrate", short)
-    assert code == BAD and b"too few for calibration: 256 are wanted" in stderr
+    assert code == BAD and b"short: has 11 tokens, too few for calibration: at least 256 are" in stderr
     experts = write_source(tmp_path / "experts", like="mixtral")
     code, _, stderr = run("quantize", experts, tmp_path / "r", *args, "--calibrate", text)
     assert code == BAD and b"experts" in stderr

@@ -27,8 +27,7 @@ static void open_model(struct loaded_model *m, const char *path) {
 }
 
 static enum status measure_matrix(double *kl, struct err *err) {
-    const struct sensitivity_options options = {
-        .threads = 1, .ids = ids, .windows = WINDOWS, .window_tokens = TOKENS};
+    const struct sensitivity_options options = {.threads = 1, .text = {ids, WINDOWS, TOKENS}};
     struct sensitivity s = {.name = STR("blk.1.ffn_up.weight"), .probe = DTYPE_Q4_0};
     TRY(sensitivity_run(&a, &options, &s, 1, err));
     assert_true(s.is_measured);
@@ -38,7 +37,7 @@ static enum status measure_matrix(double *kl, struct err *err) {
 
 static enum status measure_layers(double *kl, struct err *err) {
     const struct layer_kl_options options = {
-        .kv_type = KV_F32, .threads = 1, .ids = ids, .windows = WINDOWS, .window_tokens = TOKENS};
+        .kv_type = KV_F32, .threads = 1, .text = {ids, WINDOWS, TOKENS}};
     struct layer_kl k = {.layers = NULL};
     enum status st = layer_kl_measure(&k, &a, &b, &options, err);
     if (st == ST_OK) *kl = k.layers[1];

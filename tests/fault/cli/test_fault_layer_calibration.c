@@ -30,20 +30,22 @@ static enum status walk(struct layer_calibration *c, struct err *err) {
 }
 
 static enum status run_once(const char *path, bool at_once, long fail_at, struct err *err) {
-    struct layer_calibration_source source = {
+    struct text_windows text = {.windows = WINDOWS, .window_tokens = WINDOW};
+    const struct layer_calibration_source source = {
         .path = path,
-        .text = {.windows = WINDOWS, .window_tokens = WINDOW},
+        .text = &text,
         .threads = 2,
         .chunk_tokens = WINDOW,
     };
     const struct layer_calibration_options options = {.at_once = at_once};
     struct layer_calibration *c;
     for (int32_t i = 0; i < WINDOWS * WINDOW; i++)
-        assert_int_equal(tokens_push(&source.text.ids, i % 11), ST_OK);
+        assert_int_equal(tokens_push(&text.ids, i % 11), ST_OK);
     fail_alloc_at(fail_at);
     enum status st = layer_calibration_start(&source, &options, &c, err);
     if (st == ST_OK) st = walk(c, err);
     layer_calibration_close(c);
+    text_windows_deinit(&text);
     return st;
 }
 

@@ -34,17 +34,20 @@ struct run {
 };
 
 static enum status start(const struct run *r, struct layer_calibration **out, struct err *err) {
-    struct layer_calibration_source source = {
+    struct text_windows text = {.windows = WINDOWS, .window_tokens = WINDOW};
+    const struct layer_calibration_source source = {
         .path = r->path,
-        .text = {.windows = WINDOWS, .window_tokens = WINDOW},
+        .text = &text,
         .threads = 2,
         .chunk_tokens = WINDOW,
     };
     const struct layer_calibration_options options = {.at_once = r->format.method != PACK_GPTQ};
     for (int32_t i = 0; i < WINDOWS * WINDOW; i++)
-        assert_int_equal(tokens_push(&source.text.ids, i % 11), ST_OK);
+        assert_int_equal(tokens_push(&text.ids, i % 11), ST_OK);
     fail_alloc_at(r->fail_at);
-    return layer_calibration_start(&source, &options, out, err);
+    enum status st = layer_calibration_start(&source, &options, out, err);
+    text_windows_deinit(&text);
+    return st;
 }
 
 static enum status run_once(struct run *r, const char *to, struct err *err) {

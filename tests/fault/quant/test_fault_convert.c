@@ -33,6 +33,17 @@ static void put_model(struct buf *b) {
     for (int i = 0; i < WIDTH; i++) put_u32(b, 0x3F800000);
 }
 
+/* A new folder with a model in it. */
+static void make_model(char *folder, size_t folder_bytes, char path[4096]) {
+    struct buf b;
+    make_folder(folder, folder_bytes);
+    buf_init(&b, FILE_BYTES_MAX);
+    put_model(&b);
+    write_buf(folder, "m.gguf", &b);
+    buf_deinit(&b);
+    assert_true(path_join(path, 4096, folder, "m.gguf"));
+}
+
 static enum status convert_model(const char *from, const char *to, struct err *err) {
     struct model_file *f;
     struct convert *c = NULL;
@@ -53,13 +64,7 @@ static enum status convert_model(const char *from, const char *to, struct err *e
 static void test_writing_a_model_survives_any_failed_allocation(void **state) {
     (void)state;
     char folder[256], from[4096], to[4096];
-    struct buf b;
-    make_folder(folder, sizeof(folder));
-    buf_init(&b, FILE_BYTES_MAX);
-    put_model(&b);
-    write_buf(folder, "m.gguf", &b);
-    buf_deinit(&b);
-    assert_true(path_join(from, sizeof(from), folder, "m.gguf"));
+    make_model(folder, sizeof(folder), from);
     assert_true(path_join(to, sizeof(to), folder, "new.gguf"));
     long n = 0;
     for (; n < ALLOCATIONS_MAX; n++) {
@@ -171,13 +176,7 @@ static void test_planning_survives_any_failed_allocation(void **state) {
     (void)state;
     char folder[256], path[4096];
     struct err err = {0};
-    struct buf b;
-    make_folder(folder, sizeof(folder));
-    buf_init(&b, FILE_BYTES_MAX);
-    put_model(&b);
-    write_buf(folder, "m.gguf", &b);
-    buf_deinit(&b);
-    assert_true(path_join(path, sizeof(path), folder, "m.gguf"));
+    make_model(folder, sizeof(folder), path);
     assert_int_equal(model_file_open(path, &file, &err), ST_OK);
     fail_each(make_plan, 10);
     fail_each(measure_type, 5);

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -70,7 +71,7 @@ static void test_a_file_appears_when_it_is_published(void **state) {
         char now[FILE_OUT_PATH_BYTES];
         make_place(&p);
         assert_int_equal(file_out_open(p.path, with_name, &out, &err), ST_OK);
-        assert_int_equal(file_out_reserve(&out, 100, &err), ST_OK);
+        assert_int_equal(file_out_reserve(&out, 1 << 20, &err), ST_OK);
         assert_int_equal(file_out_write(&out, "one ", 4, &err), ST_OK);
         assert_int_equal(file_out_write(&out, "two", 3, &err), ST_OK);
         assert_int_equal(out.bytes, 7);
@@ -81,6 +82,9 @@ static void test_a_file_appears_when_it_is_published(void **state) {
         file_out_close(&out);
         file_out_close(&out);
         assert_text(p.path, "one two");
+        struct stat info; /* what was reserved and not needed is given back */
+        assert_int_equal(stat(p.path, &info), 0);
+        assert_true((uint64_t)info.st_blocks * 512 < 1 << 16);
         assert_int_equal(count_files(&p), 1);
         remove_place(&p);
     }

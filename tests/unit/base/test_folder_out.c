@@ -19,11 +19,15 @@
 #include "base/file.h"
 #include "base/folder_out.h"
 
+/* A test's own folder, and what it makes there. */
 struct place {
     char folder[64], path[128], part[160], inner[192];
+    struct folder_out out;
+    struct err err;
 };
 
 static void make_place(struct place *p) {
+    *p = (struct place){0};
     snprintf(p->folder, sizeof(p->folder), "/tmp/jitney-test-XXXXXX");
     assert_non_null(mkdtemp(p->folder));
     snprintf(p->path, sizeof(p->path), "%s/new", p->folder);
@@ -38,6 +42,18 @@ static int count_files(const char *folder) {
     for (struct dirent *e = readdir(dir); e; e = readdir(dir)) count += e->d_name[0] != '.';
     closedir(dir);
     return count;
+}
+
+/* What a process that was killed has left in the part; a name with "/" at its end is a folder. */
+static void leave_part(const struct place *p, const char *name) {
+    char rest[256];
+    struct err err;
+    if (!file_is_dir(p->part)) assert_int_equal(mkdir(p->part, 0755), 0);
+    snprintf(rest, sizeof(rest), "%s/%s", p->part, name);
+    if (name[strlen(name) - 1] == '/')
+        assert_int_equal(mkdir(rest, 0755), 0);
+    else
+        assert_int_equal(file_write_atomic(rest, STR("of a killed run"), &err), ST_OK);
 }
 
 static void remove_place(const struct place *p) {
@@ -62,17 +78,15 @@ static void test_a_folder_appears_when_it_is_published(void **state) {
     static const char *const ends[] = {"", "/", "//"};
     for (int i = 0; i < 3; i++) {
         struct place p;
-        struct folder_out out;
-        struct err err = {0};
         char name[256];
         make_place(&p);
         snprintf(name, sizeof(name), "%s%s", p.path, ends[i]);
-        assert_int_equal(folder_out_open(name, &out, &err), ST_OK);
-        put_inner(&out, "a", "one");
+        assert_int_equal(folder_out_open(name, &p.out, &p.err), ST_OK);
+        put_inner(&p.out, "a", "one");
         assert_false(file_exists(p.path));
         assert_int_equal(count_files(p.part), 1);
-        assert_int_equal(folder_out_publish(&out, &err), ST_OK);
-        folder_out_close(&out);
+        assert_int_equal(folder_out_publish(&p.out, &p.err), ST_OK);
+        folder_out_close(&p.out);
         assert_true(file_is_dir(p.path));
         assert_int_equal(file_size(p.inner), 3);
         assert_int_equal(count_files(p.folder), 1);
@@ -83,14 +97,12 @@ static void test_a_folder_appears_when_it_is_published(void **state) {
 static void test_what_is_not_published_is_gone(void **state) {
     (void)state;
     struct place p;
-    struct folder_out out;
-    struct err err = {0};
     make_place(&p);
-    assert_int_equal(folder_out_open(p.path, &out, &err), ST_OK);
-    put_inner(&out, "a", "one");
-    put_inner(&out, ".b", "two");
-    folder_out_close(&out);
-    folder_out_close(&out);
+    assert_int_equal(folder_out_open(p.path, &p.out, &p.err), ST_OK);
+    put_inner(&p.out, "a", "one");
+    put_inner(&p.out, ".b", "two");
+    folder_out_close(&p.out);
+    folder_out_close(&p.out);
     assert_int_equal(count_files(p.folder), 0);
     remove_place(&p);
 }
@@ -98,17 +110,15 @@ static void test_what_is_not_published_is_gone(void **state) {
 static void test_an_existing_name_is_never_replaced(void **state) {
     (void)state;
     struct place p;
-    struct folder_out out;
-    struct err err = {0};
     make_place(&p);
-    assert_int_equal(folder_out_open(p.path, &out, &err), ST_OK);
+    assert_int_equal(folder_out_open(p.path, &p.out, &p.err), ST_OK);
     assert_int_equal(mkdir(p.path, 0755), 0); /* meanwhile; it is empty */
-    assert_int_equal(folder_out_publish(&out, &err), ST_CREATE);
-    assert_non_null(strstr(err.text, "exists already"));
-    folder_out_close(&out);
+    assert_int_equal(folder_out_publish(&p.out, &p.err), ST_CREATE);
+    assert_non_null(strstr(p.err.text, "exists already"));
+    folder_out_close(&p.out);
     assert_int_equal(count_files(p.path), 0);
-    assert_int_equal(folder_out_open(p.path, &out, &err), ST_CREATE);
-    assert_non_null(strstr(err.text, "exists already"));
+    assert_int_equal(folder_out_open(p.path, &p.out, &p.err), ST_CREATE);
+    assert_non_null(strstr(p.err.text, "exists already"));
     assert_int_equal(count_files(p.folder), 1);
     remove_place(&p);
 }
@@ -116,17 +126,12 @@ static void test_an_existing_name_is_never_replaced(void **state) {
 static void test_a_part_that_was_left_is_emptied_and_taken_over(void **state) {
     (void)state;
     struct place p;
-    struct folder_out out;
-    struct err err = {0};
-    char rest[256];
     make_place(&p);
-    assert_int_equal(mkdir(p.part, 0755), 0);
-    snprintf(rest, sizeof(rest), "%s/rest", p.part);
-    assert_int_equal(file_write_atomic(rest, STR("of a killed run"), &err), ST_OK);
-    assert_int_equal(folder_out_open(p.path, &out, &err), ST_OK);
+    leave_part(&p, "rest");
+    assert_int_equal(folder_out_open(p.path, &p.out, &p.err), ST_OK);
     assert_int_equal(count_files(p.part), 0);
-    put_inner(&out, "a", "one");
-    assert_int_equal(folder_out_publish(&out, &err), ST_OK);
+    put_inner(&p.out, "a", "one");
+    assert_int_equal(folder_out_publish(&p.out, &p.err), ST_OK);
     assert_int_equal(count_files(p.path), 1);
     assert_int_equal(count_files(p.folder), 1);
     remove_place(&p);
@@ -135,22 +140,16 @@ static void test_a_part_that_was_left_is_emptied_and_taken_over(void **state) {
 static void test_the_inner_folder_goes_with_what_was_not_published(void **state) {
     (void)state;
     struct place p;
-    struct folder_out out;
-    struct err err = {0};
-    char rest[256];
     make_place(&p);
-    assert_int_equal(mkdir(p.part, 0755), 0);
-    snprintf(rest, sizeof(rest), "%s/" FOLDER_OUT_INNER, p.part);
-    assert_int_equal(mkdir(rest, 0755), 0);
-    snprintf(rest, sizeof(rest), "%s/" FOLDER_OUT_INNER "/rest", p.part);
-    assert_int_equal(file_write_atomic(rest, STR("of a killed run"), &err), ST_OK);
-    assert_int_equal(folder_out_open(p.path, &out, &err), ST_OK);
+    leave_part(&p, FOLDER_OUT_INNER "/");
+    leave_part(&p, FOLDER_OUT_INNER "/rest");
+    assert_int_equal(folder_out_open(p.path, &p.out, &p.err), ST_OK);
     assert_int_equal(count_files(p.part), 0);
-    assert_int_equal(folder_out_make_inner(&out, &err), ST_OK);
-    assert_int_equal(folder_out_make_inner(&out, &err), ST_CREATE);
-    put_inner(&out, FOLDER_OUT_INNER "/a", "one");
-    put_inner(&out, "b", "two");
-    folder_out_close(&out);
+    assert_int_equal(folder_out_make_inner(&p.out, &p.err), ST_OK);
+    assert_int_equal(folder_out_make_inner(&p.out, &p.err), ST_CREATE);
+    put_inner(&p.out, FOLDER_OUT_INNER "/a", "one");
+    put_inner(&p.out, "b", "two");
+    folder_out_close(&p.out);
     assert_int_equal(count_files(p.folder), 0);
     remove_place(&p);
 }
@@ -158,16 +157,13 @@ static void test_the_inner_folder_goes_with_what_was_not_published(void **state)
 static void test_a_part_with_a_folder_in_it_is_left_alone(void **state) {
     (void)state;
     struct place p;
-    struct folder_out out;
-    struct err err = {0};
     char inner[256];
     make_place(&p);
-    assert_int_equal(mkdir(p.part, 0755), 0);
+    leave_part(&p, "theirs/");
     snprintf(inner, sizeof(inner), "%s/theirs", p.part);
-    assert_int_equal(mkdir(inner, 0755), 0);
-    assert_int_equal(folder_out_open(p.path, &out, &err), ST_CREATE);
-    assert_non_null(strstr(err.text, "remove it yourself"));
-    folder_out_close(&out);
+    assert_int_equal(folder_out_open(p.path, &p.out, &p.err), ST_CREATE);
+    assert_non_null(strstr(p.err.text, "remove it yourself"));
+    folder_out_close(&p.out);
     assert_true(file_is_dir(inner));
     rmdir(inner);
     rmdir(p.part);
@@ -177,14 +173,12 @@ static void test_a_part_with_a_folder_in_it_is_left_alone(void **state) {
 static void test_a_part_that_is_being_written_is_left_alone(void **state) {
     (void)state;
     struct place p;
-    struct folder_out out;
-    struct err err = {0};
     make_place(&p);
     assert_int_equal(mkdir(p.part, 0755), 0);
     int fd = open(p.part, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(flock(fd, LOCK_EX), 0);
-    assert_int_equal(folder_out_open(p.path, &out, &err), ST_CREATE);
-    assert_non_null(strstr(err.text, "another process"));
+    assert_int_equal(folder_out_open(p.path, &p.out, &p.err), ST_CREATE);
+    assert_non_null(strstr(p.err.text, "another process"));
     close(fd);
     rmdir(p.part);
     remove_place(&p);

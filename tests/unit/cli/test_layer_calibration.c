@@ -198,23 +198,25 @@ struct how {
 /* Standard error gets a line for each model: not here. */
 static enum status start(const char *path, struct how how, struct layer_calibration **out,
                          struct err *err) {
-    struct layer_calibration_source source = {
+    struct text_windows text = {.windows = WINDOWS, .window_tokens = WINDOW};
+    const struct layer_calibration_source source = {
         .path = path,
-        .text = {.windows = WINDOWS, .window_tokens = WINDOW},
+        .text = &text,
         .threads = how.threads,
         .chunk_tokens = CHUNK,
     };
     const struct layer_calibration_options options = {.at_once = how.at_once};
     uint32_t vocab = vocab_of(path);
     for (uint32_t i = 0; i < TOKENS; i++)
-        assert_int_equal(tokens_push(&source.text.ids, token_of(i, vocab)), ST_OK);
-    if (how.token >= 0) source.text.ids.ids[0] = how.token;
+        assert_int_equal(tokens_push(&text.ids, token_of(i, vocab)), ST_OK);
+    if (how.token >= 0) text.ids.ids[0] = how.token;
     int keep = dup(STDERR_FILENO);
     assert_non_null(freopen("/dev/null", "w", stderr));
     enum status st = layer_calibration_start(&source, &options, out, err);
     fflush(stderr);
     dup2(keep, STDERR_FILENO);
     close(keep);
+    text_windows_deinit(&text);
     return st;
 }
 
@@ -518,14 +520,17 @@ static char text_path[] = "/tmp/test_layer_calibration_XXXXXX";
 /* The command line as `jitney quantize` has it, with a text of so many bytes. */
 static enum status open_with_text(size_t bytes, struct layer_calibration **out, struct err *err) {
     char *argv[] = {MODELS "llama", "out", "--type", "Q4_0", "--ctx", "8", "--threads", "1"};
-    const struct layer_calibration_options options = {.text_path = text_path};
+    const struct layer_calibration_options options = {.at_once = false};
+    struct text_windows text;
     struct args *args;
     FILE *f = fopen(text_path, "w");
     assert_non_null(f);
     for (size_t i = 0; i < bytes; i++) fputc('a' + (int)(i * i % 26), f);
     assert_int_equal(fclose(f), 0);
     assert_int_equal(args_parse(command_find("quantize"), 8, argv, &args, err), EXIT_FINE);
-    enum status st = layer_calibration_open(args, MODELS "llama", &options, out, err);
+    enum status st = text_windows_read_calibration(args, text_path, MODELS "llama", &text, err);
+    if (st == ST_OK) st = layer_calibration_open(args, MODELS "llama", &text, &options, out, err);
+    text_windows_deinit(&text);
     args_destroy(args);
     return st;
 }
@@ -539,7 +544,7 @@ static void test_a_text_is_cut_into_windows(void **state) {
     close(fd);
     assert_int_equal(open_with_text(20, &c, &err), ST_BAD);
     assert_null(c);
-    assert_non_null(strstr(err.text, "64 are wanted at least (8 windows of 8)"));
+    assert_non_null(strstr(err.text, "at least 64 are needed (8 windows of 8)"));
     assert_int_equal(open_with_text(2000, &c, &err), ST_OK);
     assert_int_equal(layer_calibration_tokens(c) % 8, 0);
     assert_true(layer_calibration_tokens(c) >= 64);

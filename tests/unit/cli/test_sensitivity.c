@@ -53,8 +53,7 @@ static void measure(struct loaded_model *m, uint32_t threads, struct sensitivity
     int32_t ids[WINDOWS * TOKENS];
     struct err err = {0};
     make_ids(m, ids);
-    const struct sensitivity_options options = {
-        .threads = threads, .ids = ids, .windows = WINDOWS, .window_tokens = TOKENS};
+    const struct sensitivity_options options = {.threads = threads, .text = {ids, WINDOWS, TOKENS}};
     if (sensitivity_run(m, &options, s, count, &err) != ST_OK) fail_msg("%s", err.text);
 }
 
@@ -104,11 +103,8 @@ static void test_layers_of_a_copy_lose_nothing(void **state) {
         open_model(&a, models[i], 1);
         open_model(&b, models[i], 1);
         make_ids(&a, ids);
-        const struct layer_kl_options options = {.kv_type = KV_F16,
-                                                 .threads = 1,
-                                                 .ids = ids,
-                                                 .windows = WINDOWS,
-                                                 .window_tokens = TOKENS};
+        const struct layer_kl_options options = {
+            .kv_type = KV_F16, .threads = 1, .text = {ids, WINDOWS, TOKENS}};
         if (layer_kl_measure(&k, &a, &b, &options, &err) != ST_OK) fail_msg("%s", err.text);
         assert_int_equal(k.layer_count, a.model->hp.layers);
         assert_int_equal(k.is_tied, a.model->head == &a.model->token_embd);
@@ -126,8 +122,7 @@ static void test_layers_of_other_shapes_are_refused(void **state) {
     const int32_t ids[TOKENS] = {0};
     struct layer_kl k = {.layers = NULL};
     struct err err = {0};
-    const struct layer_kl_options options = {
-        .threads = 1, .ids = ids, .windows = 1, .window_tokens = TOKENS};
+    const struct layer_kl_options options = {.threads = 1, .text = {ids, 1, TOKENS}};
     open_model(&a, models[0], 1);
     open_model(&b, models[4], 1);
     assert_int_equal(layer_kl_measure(&k, &a, &b, &options, &err), ST_BAD);

@@ -19,6 +19,8 @@ static const struct weight square = {
 
 struct whole {
     struct tape *tape;
+    struct tape *part; /* what `copy` has made */
+    struct err err;
     struct weight scale;
     struct operand x, norm, y;
 };
@@ -28,7 +30,10 @@ static struct operand value(struct tape *t, const char *name) {
 }
 
 /* x = input; norm = rms(x); y = w * norm; x += y */
-static void make_whole(struct whole *w) {
+static int make_whole(void **state) {
+    static struct whole whole;
+    struct whole *w = *state = &whole;
+    whole = (struct whole){0};
     assert_int_equal(tape_create(&w->tape), ST_OK);
     struct tape *t = w->tape;
     w->scale = weight_vector(STR("scale"), floats, COLS);
@@ -50,14 +55,21 @@ static void make_whole(struct whole *w) {
             .kind = OP_MATMUL,
             .matmul = {.parts = {{&square, NULL}}, .part_count = 1, .src = w->norm, .dst = w->y}});
     tape_push(t, &(struct op){.kind = OP_ADD, .add = {.src = w->y, .dst = w->x}});
+    return 0;
 }
 
-static struct tape *copy(const struct tape_part *part, enum status expected, struct err *err) {
-    struct tape *t;
-    assert_int_equal(tape_create(&t), ST_OK);
-    assert_int_equal(tape_copy_part(part, t, err), expected);
-    if (expected == ST_OK) assert_int_equal(tape_finish(t, &sizes, err), ST_OK);
-    return t;
+static int destroy_whole(void **state) {
+    struct whole *w = *state;
+    tape_destroy(w->part);
+    tape_destroy(w->tape);
+    return 0;
+}
+
+static struct tape *copy(struct whole *w, const struct tape_part *part, enum status expected) {
+    assert_int_equal(tape_create(&w->part), ST_OK);
+    assert_int_equal(tape_copy_part(part, w->part, &w->err), expected);
+    if (expected == ST_OK) assert_int_equal(tape_finish(w->part, &sizes, &w->err), ST_OK);
+    return w->part;
 }
 
 static void assert_operand(struct operand got, value_id value, uint32_t col) {
@@ -67,18 +79,15 @@ static void assert_operand(struct operand got, value_id value, uint32_t col) {
 }
 
 static void test_the_first_part_hands_on_what_is_read_later(void **state) {
-    (void)state;
-    struct whole w;
-    struct err err = {0};
-    make_whole(&w);
-    const struct tape_part part = {.whole = w.tape,
+    struct whole *w = *state;
+    const struct tape_part part = {.whole = w->tape,
                                    .first = NORM,
                                    .end = PRODUCT,
-                                   .in = {w.x.value},
+                                   .in = {w->x.value},
                                    .in_count = 1,
-                                   .out = {w.norm.value, w.x.value},
+                                   .out = {w->norm.value, w->x.value},
                                    .out_count = 2};
-    struct tape *t = copy(&part, ST_OK, &err);
+    struct tape *t = copy(w, &part, ST_OK);
     assert_int_equal(tape_op_count(t), 4); /* input, norm, two gathers */
     value_id input = tape_op(t, 0)->input.dst.value;
     assert_operand(tape_op(t, 0)->input.dst, input, 0);
@@ -89,23 +98,18 @@ static void test_the_first_part_hands_on_what_is_read_later(void **state) {
     assert_operand(tape_op(t, 3)->gather.src, input, 0);
     assert_int_equal(tape_op(t, 2)->gather.dst.value, tape_output(t));
     assert_int_equal(tape_op(t, 3)->gather.dst.value, tape_kept(t));
-    tape_destroy(t);
-    tape_destroy(w.tape);
 }
 
 static void test_values_come_in_side_by_side_and_are_changed_in_place(void **state) {
-    (void)state;
-    struct whole w;
-    struct err err = {0};
-    make_whole(&w);
-    const struct tape_part part = {.whole = w.tape,
+    struct whole *w = *state;
+    const struct tape_part part = {.whole = w->tape,
                                    .first = PRODUCT,
                                    .end = OPS,
-                                   .in = {w.norm.value, w.x.value},
+                                   .in = {w->norm.value, w->x.value},
                                    .in_count = 2,
-                                   .out = {w.x.value},
+                                   .out = {w->x.value},
                                    .out_count = 1};
-    struct tape *t = copy(&part, ST_OK, &err);
+    struct tape *t = copy(w, &part, ST_OK);
     value_id input = tape_op(t, 0)->input.dst.value;
     assert_int_equal(tape_value_at(t, input)->cols, 2 * COLS);
     assert_operand(tape_op(t, 1)->matmul.src, input, 0);
@@ -113,33 +117,29 @@ static void test_values_come_in_side_by_side_and_are_changed_in_place(void **sta
     assert_operand(tape_op(t, 2)->add.dst, input, COLS);
     assert_operand(tape_op(t, 3)->gather.src, input, COLS);
     assert_int_equal(tape_kept(t), VALUE_NONE);
-    tape_destroy(t);
-    tape_destroy(w.tape);
 }
 
 static void test_a_value_that_is_not_handed_on_is_named(void **state) {
-    (void)state;
-    struct whole w;
-    struct err err = {0};
-    make_whole(&w);
-    const struct tape_part part = {.whole = w.tape,
+    struct whole *w = *state;
+    const struct tape_part part = {.whole = w->tape,
                                    .first = PRODUCT,
                                    .end = OPS,
-                                   .in = {w.x.value},
+                                   .in = {w->x.value},
                                    .in_count = 1,
-                                   .out = {w.x.value},
+                                   .out = {w->x.value},
                                    .out_count = 1};
-    struct tape *t = copy(&part, ST_BAD, &err);
-    assert_non_null(strstr(err.text, "op 2 (matmul, layer 7) reads norm"));
-    tape_destroy(t);
-    tape_destroy(w.tape);
+    copy(w, &part, ST_BAD);
+    assert_non_null(strstr(w->err.text, "op 2 (matmul, layer 7) reads norm"));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_first_part_hands_on_what_is_read_later),
-        cmocka_unit_test(test_values_come_in_side_by_side_and_are_changed_in_place),
-        cmocka_unit_test(test_a_value_that_is_not_handed_on_is_named),
+        cmocka_unit_test_setup_teardown(test_the_first_part_hands_on_what_is_read_later, make_whole,
+                                        destroy_whole),
+        cmocka_unit_test_setup_teardown(test_values_come_in_side_by_side_and_are_changed_in_place,
+                                        make_whole, destroy_whole),
+        cmocka_unit_test_setup_teardown(test_a_value_that_is_not_handed_on_is_named, make_whole,
+                                        destroy_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,14 @@
 /* Goal:   rounding with second moments is the published procedure, and scales for inputs are those
  *         with the least error.
  * Method: a plain GPTQ in double, with the inverse and its Cholesky factor as the paper has them,
- *         on random correlated inputs: the error of the output, which is d XX d^T, is the same to a
- *         thousandth, in every format. A product, a factor and moments against plain loops, with
+ *         on random correlated inputs, with the widest grid of each group and with the one of nine
+ *         that has the least error: the error of the output, which is d XX d^T, is the same to half
+ *         a percent as with the search, and less than with the widest grid, in every format. A
+ *         product, a factor and moments against plain loops, with
  *         every instruction set; the same bytes with any number of threads; hostile moments. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
@@ -123,11 +126,13 @@ struct plain_grid {
     double scale, zero, most;
 };
 
-static struct plain_grid plain_grid_of(const struct int_format *f, const double *w, int count) {
+/* The grid that spans a share of the range of the numbers. */
+static struct plain_grid plain_grid_of(const struct int_format *f, const double *w, int count,
+                                       double share) {
     double least = 0, most = 0, top = f->bits == 4 ? 15 : 255;
     for (int i = 0; i < count; i++) {
-        least = fmin(least, w[i]);
-        most = fmax(most, w[i]);
+        least = fmin(least, share * w[i]);
+        most = fmax(most, share * w[i]);
     }
     if (f->is_symmetric) most = fmax(-least, most), least = -most;
     double scale = (double)f16_to_f32(f16_from_f32((float)((most - least) / top)));
@@ -147,22 +152,39 @@ static void plain_order(const struct moments *m, bool act_order, int *order) {
         }
 }
 
-static void plain_row(const struct int_format *f, const double *u, const int *order, double *w,
-                      float *out) {
-    int width = f->group_cols ? (int)f->group_cols : COLS;
-    struct plain_grid g = {0};
-    for (int k = 0; k < COLS; k++) {
-        if (k % width == 0) g = plain_grid_of(f, w + k, COLS - k < width ? COLS - k : width);
-        double code = fmin(fmax(rint(w[k] / g.scale) + g.zero, 0), g.most);
-        double value = g.scale * (code - g.zero), error = (w[k] - value) / u[k * COLS + k];
-        out[order[k]] = (float)value;
-        for (int j = k + 1; j < COLS; j++) w[j] -= error * u[k * COLS + j];
+/* Rounds columns [first, end) of w, the upper factor being u, and moves errors on to columns before
+ * `reach`. The part of the error that is the columns' own. */
+static double plain_columns(const double *u, const struct plain_grid *g, int first, int end,
+                            int reach, double *w, double *values) {
+    double sum = 0;
+    for (int k = first; k < end; k++) {
+        double code = fmin(fmax(rint(w[k] / g->scale) + g->zero, 0), g->most);
+        values[k] = g->scale * (code - g->zero);
+        double error = (w[k] - values[k]) / u[k * COLS + k];
+        sum += error * error;
+        for (int j = k + 1; j < reach; j++) w[j] -= error * u[k * COLS + j];
     }
+    return sum;
 }
 
-static double plain_error(const struct int_format *f, const float *w, const struct moments *m) {
+static struct plain_grid plain_search(const struct int_format *f, const double *u, int first,
+                                      int end, const double *w, int tries) {
+    struct plain_grid best = {0};
+    double least = HUGE_VAL;
+    for (int i = 0; i < tries; i++) {
+        double copy[COLS], values[COLS];
+        memcpy(copy, w, sizeof(copy));
+        struct plain_grid g = plain_grid_of(f, w + first, end - first, 1 - 0.05 * i);
+        double error = plain_columns(u, &g, first, end, end, copy, values);
+        if (error < least) least = error, best = g;
+    }
+    return best;
+}
+
+static double plain_error(const struct int_format *f, const float *w, const struct moments *m,
+                          int tries) {
     static double h[COLS * COLS];
-    int order[COLS];
+    int order[COLS], width = f->group_cols ? (int)f->group_cols : COLS;
     double mean = 0, sum = 0;
     plain_order(m, f->has_order, order);
     for (int k = 0; k < COLS; k++) mean += (double)m->products[k * (COLS + 1)] / COLS;
@@ -172,21 +194,24 @@ static double plain_error(const struct int_format *f, const float *w, const stru
                 (double)m->products[order[i] * COLS + order[j]] + (i == j ? 0.01 * mean : 0);
     plain_inverse_factor(h);
     for (int r = 0; r < ROWS; r++) {
-        double row[COLS];
-        float out[COLS];
+        double row[COLS], values[COLS], out[COLS];
         for (int k = 0; k < COLS; k++) row[k] = (double)w[r * COLS + order[k]];
-        plain_row(f, h, order, row, out);
-        for (int k = 0; k < COLS; k++) out[k] -= w[r * COLS + k];
+        for (int k = 0; k < COLS; k += width) {
+            int end = COLS - k < width ? COLS : k + width;
+            struct plain_grid g = plain_search(f, h, k, end, row, tries);
+            plain_columns(h, &g, k, end, COLS, row, values);
+        }
+        for (int k = 0; k < COLS; k++) out[order[k]] = values[k] - (double)w[r * COLS + order[k]];
         for (int i = 0; i < COLS; i++)
             for (int j = 0; j < COLS; j++)
-                sum += (double)out[i] * (double)out[j] * (double)m->products[i * COLS + j];
+                sum += out[i] * out[j] * (double)m->products[i * COLS + j];
     }
     return sum;
 }
 
 /* ---- tests ---- */
 
-static void test_the_error_is_that_of_the_published_procedure(void **state) {
+static void test_the_error_is_that_of_the_plain_procedure(void **state) {
     (void)state;
     static const struct int_format formats[] = {
         {.bits = 4, .group_cols = 64},
@@ -206,14 +231,49 @@ static void test_the_error_is_that_of_the_published_procedure(void **state) {
         round_nearest(w, &q);
         double nearest = error_of(&q, w, m);
         assert_int_equal(round_gptq(w, m, &options, &q, &err), ST_OK);
-        double ours = error_of(&q, w, m), plain = plain_error(&formats[i], w, m);
-        if (fabs(ours / plain - 1) > 0.005 || !(ours < 0.8 * nearest))
-            fail_msg("format %zu: error %g, published %g, nearest %g", i, ours, plain, nearest);
+        bool searches = formats[i].group_cols > 0; /* a group is not too wide for it */
+        double ours = error_of(&q, w, m), published = plain_error(&formats[i], w, m, 1);
+        double plain = searches ? plain_error(&formats[i], w, m, 9) : published;
+        if (fabs(ours / plain - 1) > 0.005 || !(ours < 0.8 * nearest) ||
+            (searches && formats[i].bits == 4 && !(ours < 0.97 * published)))
+            fail_msg("format %zu: error %g, plain %g, published %g, nearest %g", i, ours, plain,
+                     published, nearest);
         int_matrix_deinit(&q);
     }
     moments_destroy(m);
     free(x);
     free(w);
+}
+
+static void test_damping_follows_the_rows(void **state) {
+    (void)state;
+    enum { PAIRS = COLS * (COLS - 1) / 2 };
+    float *x = make_inputs();
+    struct moments *m = make_moments(x), *none;
+    struct err err;
+    double mean = 0;
+    for (int i = 0; i < COLS; i++)
+        for (int j = 0; j < i; j++) {
+            double a = (double)m->products[i * (COLS + 1)], b = (double)m->products[j * (COLS + 1)];
+            mean += pow((double)m->products[i * COLS + j], 2) / (a * b) / PAIRS;
+        }
+    double share = gptq_damp(m);
+    assert_true(fabs(share / (3 * (1 + 1 / mean) / TOKENS) - 1) < 1e-6);
+    assert_true(share > 0.02 && share < 0.5);
+    m->rows = TOKENS / 2;
+    assert_true(fabs(gptq_damp(m) / (2 * share) - 1) < 1e-9);
+    m->rows = UINT64_C(1) << 40;
+    assert_true(gptq_damp(m) == 0.01);
+    m->rows = 1;
+    assert_true(gptq_damp(m) == 1.0);
+    m->products[COLS + 1] = INFINITY;
+    assert_true(gptq_damp(m) > 0 && gptq_damp(m) <= 1.0);
+    assert_int_equal(moments_create(COLS, &none, &err), ST_OK);
+    moments_end(none);
+    assert_true(gptq_damp(none) == 1.0);
+    moments_destroy(none);
+    moments_destroy(m);
+    free(x);
 }
 
 static void test_threads_change_no_byte(void **state) {
@@ -451,7 +511,8 @@ int main(void) {
         cmocka_unit_test(test_products_have_the_same_bits_with_every_instruction_set),
         cmocka_unit_test(test_a_factor_times_itself_is_the_matrix),
         cmocka_unit_test(test_moments_are_sums),
-        cmocka_unit_test(test_the_error_is_that_of_the_published_procedure),
+        cmocka_unit_test(test_the_error_is_that_of_the_plain_procedure),
+        cmocka_unit_test(test_damping_follows_the_rows),
         cmocka_unit_test(test_threads_change_no_byte),
         cmocka_unit_test(test_hostile_moments),
         cmocka_unit_test(test_scales_have_the_least_error_of_all_powers),

@@ -133,7 +133,7 @@ static void test_a_number_that_a_type_cannot_hold_is_named(void **state) {
     x[WIDTH * 3 + 7] = NAN;
     assert_int_equal(type_error_create(1, &e, &err), ST_OK);
     assert_int_equal(type_error_measure(e, &job, errors, &err), ST_BAD);
-    assert_non_null(strstr(err.text, "tensor m.weight: column 7 of a row is nan"));
+    assert_non_null(strstr(err.text, "tensor m.weight: row 3, column 7 is nan"));
     type_error_destroy(e);
     model_file_close(f);
     remove_folder(folder);
