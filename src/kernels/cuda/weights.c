@@ -44,7 +44,7 @@ static bool is_bf16_exact(const struct weight *w) {
 }
 
 static enum cuda_form form_of(const struct weight *w) {
-    if (dtype_is_quantised(w->type)) return CUDA_CODES;
+    if (dtype_has_integers(w->type)) return CUDA_CODES;
     if (w->type == DTYPE_BF16) return CUDA_BF16;
     if (w->type == DTYPE_F16) return CUDA_F16;
     return w->use == WEIGHT_VECTOR || !is_bf16_exact(w) ? CUDA_F32 : CUDA_BF16;
