@@ -469,6 +469,7 @@ void suite_fp8(struct checks *c) {
     check_norm(c, 640, NORM_RMS, 11);
     check_norm(c, 640, NORM_RMS, 515);
     check_norm(c, 1024, NORM_LAYER, 3);
+    check_norm(c, 12288, NORM_RMS, 2);
     check_act(c, 640, true, 11);
     check_act(c, 640, true, 70);
     check_act(c, 5120, true, 2);

@@ -228,6 +228,7 @@ static enum status open_card(struct cuda_device *dev, const struct cuda_library_
     if (cudaSetDevice(dev->card) != cudaSuccess ||
         cudaStreamCreateWithFlags(&dev->stream, cudaStreamNonBlocking) != cudaSuccess)
         return cuda_check("opening the card", err);
+    cuda_rows_prepare();
     cuda_product_mma_prepare();
     if (dev->switches.few_rows) cuda_product_few_prepare();
     if (dev->switches.two_rows) cuda_product_two_prepare();

@@ -504,7 +504,8 @@ enum status cuda_weight_create(struct cuda_device *dev, struct weight *w, struct
     dev->weight_bytes += out->bytes;
     out->next = dev->weights;
     dev->weights = out;
-    bool is_filled = fill(dev, w, out) && cudaDeviceSynchronize() == cudaSuccess;
+    bool is_filled = fill(dev, w, out);
+    is_filled = cudaDeviceSynchronize() == cudaSuccess && is_filled; /* of other threads, too */
     if (!is_filled) {
         TRY(cuda_check("copying a weight", err));
         return err_set(err, ST_NOMEM, "cuda: out of memory while copying weight %.*s",
