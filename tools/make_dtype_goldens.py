@@ -29,7 +29,7 @@ TABLES = {
     "NF4": [-112, -78, -59, -44, -32, -21, -10, 0, 9, 18, 28, 38, 49, 63, 81, 112],
     "FP4": [0, 1, 80, 120, 40, 60, 20, 30, 0, -1, -80, -120, -40, -60, -20, -30],
 }
-OWN = ["INT4", "INT8", "INT8_Z", "NF4", "FP4"]
+OWN = ["INT4", "INT8", "INT8_Z", "NF4", "FP4", "F8_E4M3"]
 PLAIN = {"F32": 4, "F16": 2, "BF16": 2}
 PLAIN_ELEMS = 512
 
@@ -51,6 +51,8 @@ def quantised_blocks(name, rng):
 
 def own_blocks(name, rng):
     """Blocks of jitney's own formats, and their values in float32."""
+    if name == "F8_E4M3":
+        return e4m3_blocks(rng)
     wide = name in ("INT8", "NF4", "FP4")
     head = np.dtype([("scale", "<f4" if wide else "<f2")]
                     + {"INT4": [("zero", "i1")], "INT8_Z": [("zero", "<i2")]}.get(name, []))
@@ -74,6 +76,18 @@ def own_blocks(name, rng):
         if "zero" in head.names:
             result += -(scale * blocks["head"]["zero"].astype(np.float32)[:, None])
     return blocks, result.astype("<f4")
+
+
+def e4m3_blocks(rng):
+    """Every code once with the scale 1, then random ones; the code of NaN is read as 480."""
+    blocks = np.zeros(24, np.dtype([("scale", "<f4"), ("q", "u1", 32)]))
+    blocks["scale"] = np.concatenate([np.ones(8), rng.normal(0, 0.02, 16)])
+    blocks["q"] = rng.integers(0, 256, (24, 32))
+    blocks["q"][:8] = np.arange(256).reshape(8, 32)
+    size = blocks["q"] & 127
+    value = np.where(size < 8, size * 2.0**-9, (8 + size % 8) * 2.0 ** (size // 8 - 10.0))
+    value = np.where(blocks["q"] & 128, -value, value).astype(np.float32)
+    return blocks, (value * blocks["scale"][:, None]).astype("<f4")
 
 
 def plain_blocks(name, rng):

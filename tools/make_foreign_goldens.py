@@ -42,6 +42,13 @@ MODELS = {
     "llama-nf4": (foreign.Table(), 64, 96),
     "llama-nf4-double": (foreign.Table(double=True), 128, 192),
     "llama-fp4": (foreign.Table("fp4"), 96, 160),
+    "llama-fp8": (foreign.Fp8("compressed-tensors", "channel", narrow=True), 96, 160),
+    "llama-fp8-static": (foreign.Fp8("compressed-tensors", "tensor", static=True), 64, 96),
+    "llama-fp8-blocks": (foreign.Fp8("compressed-tensors", (128, 128), narrow=True), 160, 160),
+    "llama-fp8-deepseek": (foreign.Fp8("fp8", (128, 128)), 160, 160),
+    "llama-fp8-tensor": (foreign.Fp8("fp8", "tensor", static=True), 64, 96),
+    "llama-fp8-fbgemm": (foreign.Fp8("fbgemm_fp8", "channel"), 64, 96),
+    "llama-fp8-modelopt": (foreign.Fp8("modelopt", "tensor", static=True), 64, 96),
 }
 
 

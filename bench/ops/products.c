@@ -45,7 +45,7 @@ static void bench_matmul(struct bench *b, enum dtype type, uint32_t n, uint32_t 
     if (!is_wanted(b, &shape)) return;
     bench_open(b);
     struct tape *t = tape_begin();
-    bool quantised = dtype_is_quantised(type);
+    bool quantised = dtype_has_integers(type);
     struct operand src = quantised ? new_q8(t, "src", k) : new_f32(t, "src", k);
     struct operand dst = new_f32(t, "dst", n);
     uint32_t copies = 0;
@@ -65,9 +65,10 @@ static void bench_matmul(struct bench *b, enum dtype type, uint32_t n, uint32_t 
 }
 
 void bench_matmuls(struct bench *b) {
-    static const enum dtype types[] = {
-        DTYPE_Q4_0,   DTYPE_Q4_1, DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_IQ4_NL,
-        DTYPE_IQ4_XS, DTYPE_INT4, DTYPE_INT8, DTYPE_NF4,  DTYPE_F16,  DTYPE_BF16, DTYPE_F32};
+    static const enum dtype types[] = {DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q8_0,   DTYPE_Q4_K,
+                                       DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_IQ4_NL, DTYPE_IQ4_XS,
+                                       DTYPE_INT4, DTYPE_INT8, DTYPE_NF4,    DTYPE_F8,
+                                       DTYPE_F16,  DTYPE_BF16, DTYPE_F32};
     bench_matmul(b, DTYPE_Q4_1, 1536, 576); /* SmolLM2's feed-forward and head */
     bench_matmul(b, DTYPE_Q4_1, 576, 1536);
     bench_matmul(b, DTYPE_Q8_0, 49152, 576);

@@ -144,7 +144,7 @@ static void put_tensors(const struct subject *s, struct buf *out) {
     buf_put_text(out, "\n");
     for (size_t i = 0; i < tensor_count(s->file); i++) {
         const struct tensor_info *t = tensor_at(s->file, i);
-        buf_printf(out, "%-6s ", dtype_info(t->type)->name);
+        buf_printf(out, "%-7s ", dtype_info(t->type)->name);
         for (uint32_t d = 0; d < t->dim_count; d++)
             buf_printf(out, d ? " x %llu" : "%llu", (unsigned long long)t->dims[d]);
         buf_printf(out, "  %.*s\n", STR_ARG(t->name));

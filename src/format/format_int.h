@@ -46,10 +46,10 @@ struct format {
 /* NULL-terminated; format_list.c holds it. */
 extern const struct format *const formats[];
 
-/* A tensor of integers, as quantised folders have them. No model reads one by itself. */
+/* A tensor of integers or of e4m3, as quantised folders have them. No model reads one by itself. */
 struct raw_tensor {
     struct str name;
-    const char *format; /* "I32" */
+    const char *format; /* "I32", "F8_E4M3" */
     uint32_t dim_count;
     uint64_t dims[TENSOR_DIMS_MAX]; /* unused ones are 1 */
     const uint8_t *data;            /* borrowed from the map; any alignment */
@@ -117,7 +117,7 @@ enum status model_file_add(struct model_file *f, const char *path, const struct 
 enum status model_file_skip(struct model_file *f, const char *path, struct str name,
                             const char *why, struct err *err);
 
-/* The same for a tensor of integers. */
+/* The same for a tensor of integers or of e4m3. */
 enum status model_file_add_raw(struct model_file *f, const char *path, const struct raw_tensor *t,
                                struct err *err);
 

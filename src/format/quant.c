@@ -9,7 +9,6 @@
 
 #include "base/arena.h"
 #include "base/check.h"
-#include "format/limits.h"
 
 enum { NAME_BYTES = LIMIT_TENSOR_NAME_BYTES + 64, TEXT_BYTES = 512 };
 
@@ -141,19 +140,20 @@ static const struct method {
     const char *name;
     enum status (*apply)(struct quant *q);
 } methods[] = {
-    {"gptq", quant_gptq},
-    {"awq", quant_awq},
-    {"compressed-tensors", quant_ct},
-    {"bitsandbytes", quant_bnb},
+    {"gptq", quant_gptq},         {"awq", quant_awq}, {"compressed-tensors", quant_ct},
+    {"bitsandbytes", quant_bnb},  {"fp8", quant_fp8}, {"fbgemm_fp8", quant_fbgemm},
+    {"modelopt", quant_modelopt},
 };
 enum { METHOD_COUNT = sizeof(methods) / sizeof(methods[0]) };
 
-/* The configs that older tools put beside config.json. */
+/* The configs that tools put, or used to put, beside config.json. */
 static const struct {
     const char *file, *method;
-} older_configs[] = {{"quantize_config.json", "gptq"}, {"quant_config.json", "awq"}};
+} older_configs[] = {{"quantize_config.json", "gptq"},
+                     {"quant_config.json", "awq"},
+                     {"hf_quant_config.json", "modelopt"}};
 
-/* Integers whose names say that they are codes of a matrix. */
+/* Integers or e4m3 whose names say that they are codes of a matrix. */
 static const struct raw_tensor *find_codes(const struct model_file *f) {
     static const char *const suffixes[] = {".qweight", ".weight_packed", ".weight"};
     struct str stem;

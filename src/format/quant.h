@@ -9,6 +9,8 @@
  *     awq                 NAME.qweight, .qzeros, .scales                  quant_gptq.c
  *     compressed-tensors  NAME.weight_packed, .weight_scale, ...          quant_ct.c
  *     bitsandbytes        NAME.weight, .weight.absmax, ..., or .SCB       quant_bnb.c
+ *     fp8, fbgemm_fp8,    NAME.weight of e4m3, .weight_scale or           quant_fp8.c
+ *     modelopt            .weight_scale_inv
  *
  * Everything is checked before a row is made of it: reading a row cannot fail.
  */
@@ -17,6 +19,7 @@
 
 #include "base/json.h"
 #include "format/format_int.h"
+#include "format/limits.h"
 #include "tensor/row_source.h"
 
 /* One folder while its matrices are put together. */
@@ -35,6 +38,9 @@ enum status quant_gptq(struct quant *q);
 enum status quant_awq(struct quant *q);
 enum status quant_ct(struct quant *q);
 enum status quant_bnb(struct quant *q);
+enum status quant_fp8(struct quant *q);
+enum status quant_fbgemm(struct quant *q);
+enum status quant_modelopt(struct quant *q);
 
 /* ---- what the methods share ---- */
 
@@ -106,5 +112,27 @@ struct byte_rows {
 /* Check a matrix and add it. `r`, in the arena, has its scales and parts[1]. */
 enum status byte_rows_add(struct quant *q, struct str stem, struct byte_rows *r,
                           const struct raw_tensor *codes, struct str scales);
+
+/* ---- rows of e4m3 ---- */
+
+/* What one scale is for. */
+enum f8_scope { F8_MATRIX, F8_ROW, F8_BLOCK };
+
+struct f8_layout {
+    const char *suffix;       /* of the scales' name */
+    const char *other_suffix; /* NULL, or another name that they may have */
+    enum f8_scope scope;
+    uint32_t block_rows, block_cols; /* F8_BLOCK */
+};
+
+bool is_e4m3(const struct raw_tensor *t);
+
+/* Scales for blocks of `size`, the list [rows, columns] of the config's `key`. */
+enum status f8_read_block(const struct quant *q, const char *key, const struct json *size,
+                          struct f8_layout *out);
+
+/* Check a matrix and add it. */
+enum status f8_rows_add(struct quant *q, struct str stem, const struct f8_layout *layout,
+                        const struct raw_tensor *codes);
 
 #endif

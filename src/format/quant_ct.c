@@ -13,6 +13,11 @@
  *     NAME.weight             I8 [N][K]
  *     NAME.weight_scale       float [N][1], [N][groups] or one number
  *
+ * "float-quantized" (FP8), symmetric, with a scale for the matrix, each row or each block:
+ *     NAME.weight             F8_E4M3 [N][K]
+ *     NAME.weight_scale       float: one number, [N][1], or for a block_structure of [n, k]
+ *                             [N / n, rounded up][K / k, rounded up]
+ *
  * What the config says of activations is not used: jitney rounds them in its own way (tensor/q8.h).
  */
 #include <inttypes.h>
@@ -29,10 +34,41 @@ struct settings {
     uint32_t bits;
     bool symmetric;
     int64_t group; /* -1: one for all inputs */
+    bool is_float;
+    struct f8_layout floats; /* is_float */
 };
 
 static bool same_settings(const struct settings *a, const struct settings *b) {
-    return a->bits == b->bits && a->symmetric == b->symmetric && a->group == b->group;
+    const struct f8_layout *x = &a->floats, *y = &b->floats;
+    return a->bits == b->bits && a->symmetric == b->symmetric && a->group == b->group &&
+           a->is_float == b->is_float && x->scope == y->scope && x->block_rows == y->block_rows &&
+           x->block_cols == y->block_cols;
+}
+
+/* Weights of type float. */
+static enum status read_floats(const struct quant *q, struct str name, const struct json *weights,
+                               struct settings *s) {
+    struct str strategy = json_str(json_get(weights, "strategy"));
+    s->is_float = true;
+    s->group = -1;
+    s->floats = (struct f8_layout){.suffix = ".weight_scale", .scope = F8_MATRIX};
+    if (s->bits != 8)
+        return quant_say(
+            q, "quantization_config: weights of %.*s are \"float\" of %u bits, expected 8",
+            STR_ARG(str_take(name, 40)), s->bits);
+    if (!s->symmetric)
+        return quant_say(q, "quantization_config: symmetric is false, expected true for weights of "
+                            "type float");
+    if (str_is(strategy, "tensor")) return ST_OK;
+    s->floats.scope = F8_ROW;
+    if (str_is(strategy, "channel")) return ST_OK;
+    if (str_is(strategy, "block"))
+        return f8_read_block(q, "block_structure", json_get(weights, "block_structure"),
+                             &s->floats);
+    return quant_say(q,
+                     "quantization_config: weights of %.*s are \"float\" with strategy \"%.*s\", "
+                     "expected tensor, channel or block",
+                     STR_ARG(str_take(name, 40)), STR_ARG(str_take(strategy, 20)));
 }
 
 /* The weights of one of the config's groups. */
@@ -44,10 +80,13 @@ static enum status read_group(const struct quant *q, struct str name, const stru
     s->symmetric = json_bool(json_get(weights, "symmetric"), true);
     s->group = -1;
     s->bits = (uint32_t)bits;
+    s->is_float = false;
+    s->floats = (struct f8_layout){0};
+    if (str_is(type, "float")) return read_floats(q, name, weights, s);
     if ((bits != 4 && bits != 8) || (type.len > 0 && !str_is(type, "int")))
         return quant_say(q,
                          "quantization_config: weights of %.*s are \"%.*s\" of %" PRId64
-                         " bits, expected \"int\" of 4 or 8",
+                         " bits, expected \"int\" of 4 or 8, or \"float\" of 8",
                          STR_ARG(str_take(name, 40)), STR_ARG(str_take(type, 20)), bits);
     if (str_is(strategy, "channel") || str_is(strategy, "tensor")) return ST_OK;
     s->group = json_int(json_get(weights, "group_size"), 0);
@@ -185,16 +224,22 @@ enum status quant_ct(struct quant *q) {
     for (size_t i = 0; i < q->f->raw_count; i++) {
         const struct raw_tensor *codes = &q->f->raws[i];
         struct str stem;
-        if (quant_stem(codes->name, ".weight_packed", &stem))
-            TRY(add_packed(q, &s, stem, codes));
-        else if (quant_stem(codes->name, ".weight", &stem) && strcmp(codes->format, "I8") == 0)
+        bool is_bytes = quant_stem(codes->name, ".weight", &stem);
+        if (s.is_float && is_bytes && is_e4m3(codes))
+            TRY(f8_rows_add(q, stem, &s.floats, codes));
+        else if (!s.is_float && is_bytes && strcmp(codes->format, "I8") == 0)
             TRY(add_bytes(q, &s, stem, codes));
+        else if (!s.is_float && quant_stem(codes->name, ".weight_packed", &stem))
+            TRY(add_packed(q, &s, stem, codes));
         else
             continue;
         any = true;
     }
     if (any || q->f->tensor_count == 0) return ST_OK;
-    return quant_say(q, "quantization_config says compressed-tensors with integer weights, but no "
-                        "tensor is NAME.weight_packed or NAME.weight of I8. Remove it from "
-                        "config.json if the weights are not quantised");
+    return quant_say(q,
+                     "quantization_config says compressed-tensors with %s, but no tensor is %s. "
+                     "Remove it from config.json if the weights are not quantised",
+                     s.is_float ? "weights of type float" : "integer weights",
+                     s.is_float ? "NAME.weight of F8_E4M3"
+                                : "NAME.weight_packed or NAME.weight of I8");
 }

@@ -6,14 +6,15 @@
  *     then the data that offsets count from.
  *
  * Like the reference reader, this one requires that the tensors cover the data exactly: each byte
- * belongs to one tensor. Tensors in formats that no kernel reads (float8 with scales) are checked
- * like the others and then skipped; integers are kept apart, for folders that are quantised
- * (format/quant.h).
+ * belongs to one tensor. Tensors in formats that no kernel reads (float8 of other kinds than e4m3)
+ * are checked like the others and then skipped; integers and e4m3 are kept apart, for folders that
+ * are quantised (format/quant.h).
  *
  * Entry points: safetensors_add, safetensors_open_memory.
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/cursor.h"
@@ -140,8 +141,8 @@ static enum status read_entry(struct reading *r, struct str key, const struct js
     return check_bytes(r, e, err);
 }
 
-static bool is_integer(const struct number_format *format) {
-    return format->name[0] == 'I' || format->name[0] == 'U';
+static bool is_code(const struct number_format *format) {
+    return format->name[0] == 'I' || format->name[0] == 'U' || strcmp(format->name, "F8_E4M3") == 0;
 }
 
 static enum status keep_raw(struct reading *r, const struct entry *e, struct err *err) {
@@ -156,7 +157,7 @@ static enum status keep_raw(struct reading *r, const struct entry *e, struct err
 
 static enum status keep_entry(struct reading *r, const struct entry *e, struct err *err) {
     CHECK(e->format);
-    if (e->format->type < 0 && is_integer(e->format) && e->dim_count <= TENSOR_DIMS_MAX)
+    if (e->format->type < 0 && is_code(e->format) && e->dim_count <= TENSOR_DIMS_MAX)
         return keep_raw(r, e, err);
     if (e->format->type < 0) return model_file_skip(r->f, r->path, e->name, e->format->name, err);
     if (e->elems == 0) return model_file_skip(r->f, r->path, e->name, "no elements", err);

@@ -37,7 +37,7 @@ static uint32_t check_parts(struct op_check *c, const struct matmul_part *parts,
         check_fail(c, "count of parts (1 to 3)", count, OP_PARTS_MAX);
     for (uint32_t i = 0; i < count && c->st == ST_OK; i++) {
         const struct weight *w = parts[i].weight;
-        bool quantised = dtype_is_quantised(w->type);
+        bool quantised = dtype_has_integers(w->type);
         check_equal(c, "columns of the weight", w->cols, src_cols);
         check_type(c, "src", src, quantised ? VALUE_Q8 : VALUE_F32);
         if (quantised) check_equal(c, "first column of src mod 32", src.col % Q8_BLOCK, 0);

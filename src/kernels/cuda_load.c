@@ -73,6 +73,8 @@ static const struct {
     {"acts=blocks", offsetof(struct cuda_switches, act_clusters), false},
     {"e4m3=card", offsetof(struct cuda_switches, e4m3_card), true},
     {"e4m3=own", offsetof(struct cuda_switches, e4m3_card), false},
+    {"stored=on", offsetof(struct cuda_switches, stored_fp8), true},
+    {"stored=off", offsetof(struct cuda_switches, stored_fp8), false},
     {"lean=on", offsetof(struct cuda_switches, lean), true},
     {"lean=off", offsetof(struct cuda_switches, lean), false},
 };
@@ -86,6 +88,7 @@ static const struct cuda_switches usual = {.few_rows = true,
                                            .whole = true,
                                            .overlap = true,
                                            .upload = true,
+                                           .stored_fp8 = true,
                                            .gated = true,
                                            .few_codes = true,
                                            .dots = true,
@@ -128,7 +131,7 @@ enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err
         ",overlap=on|off ,few=on|off ,two=on|off|first|always ,gated=on|off ,fresh=on|off "
         ",timed=on|early|off ,sums=any "
         ",whole=on|off|always ,bulk=on|off ,groups=on|off ,upload=on|off "
-        ",lean=on|off ,dense=on|off ,acts=blocks|clusters ,e4m3=own|card "
+        ",lean=on|off ,dense=on|off ,acts=blocks|clusters ,e4m3=own|card ,stored=on|off "
         "behind it",
         STR_ARG(args));
 }

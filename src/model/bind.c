@@ -316,7 +316,7 @@ static enum status check_vecs(struct binder *b, uint32_t layer, const enum vec *
 static enum status check_expert_types(struct binder *b, const struct layer *l) {
     const struct weight *gate = &l->mat[MAT_EXPERT_GATE], *up = &l->mat[MAT_EXPERT_UP];
     if (!l->mat[MAT_ROUTER].data) return ST_OK;
-    if (dtype_is_quantised(gate->type) == dtype_is_quantised(up->type)) return ST_OK;
+    if (dtype_has_integers(gate->type) == dtype_has_integers(up->type)) return ST_OK;
     return err_set(b->err, ST_BAD,
                    "%s: tensor %.*s is %s and %.*s is %s, expected both quantised or neither",
                    model_file_path(b->m->file), STR_ARG(gate->name), dtype_info(gate->type)->name,

@@ -43,7 +43,7 @@ static struct operand quantised(struct flow *f, struct operand input,
                                 const struct matmul_part *parts, uint32_t count) {
     bool wanted = false;
     for (uint32_t i = 0; i < count; i++)
-        if (dtype_is_quantised(parts[i].weight->type)) wanted = true;
+        if (dtype_has_integers(parts[i].weight->type)) wanted = true;
     if (!wanted) return operand_none;
     struct operand q8 = fresh(f, "q8", VALUE_Q8, input.cols);
     tape_push(f->t, &(struct op){.kind = OP_QUANT, .quant = {.src = input, .q8 = q8}});
@@ -62,9 +62,9 @@ static void push_parts(struct flow *f, struct operand plain, struct operand q8, 
                        const struct matmul_part *parts, uint32_t count) {
     uint32_t col = 0;
     for (uint32_t i = 0; i < count;) {
-        bool quant = dtype_is_quantised(parts[i].weight->type);
+        bool quant = dtype_has_integers(parts[i].weight->type);
         uint32_t end = i, cols = 0;
-        while (end < count && dtype_is_quantised(parts[end].weight->type) == quant)
+        while (end < count && dtype_has_integers(parts[end].weight->type) == quant)
             cols += parts[end++].weight->rows;
         push_matmul(f, quant ? q8 : plain, operand_slice(dst, col, cols), parts + i, end - i);
         col += cols;

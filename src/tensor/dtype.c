@@ -15,6 +15,7 @@
 #include "base/bits.h"
 #include "base/check.h"
 #include "base/size.h"
+#include "tensor/fp8.h"
 
 enum {
     SMALL_ELEMS = 32,  /* block of the formats with one scale */
@@ -238,7 +239,7 @@ static void codes_table4(const uint8_t *b, struct dtype_codes *out) {
 
 struct layout {
     struct dtype_info info;
-    unpack_fn *unpack;    /* quantised formats have this */
+    unpack_fn *unpack;    /* formats with integers have this */
     codes_fn *codes;      /* or this */
     const int8_t *values; /* what the codes stand for */
 };
@@ -264,6 +265,7 @@ static const struct layout layouts[DTYPE_COUNT] = {
     [DTYPE_INT8_Z] = {{"INT8_Z", 32, 36, 32, true}, .unpack = unpack_int8_z},
     [DTYPE_NF4] = {{"NF4", 32, 20, 32, false}, NULL, codes_table4, nf4_values},
     [DTYPE_FP4] = {{"FP4", 32, 20, 32, false}, NULL, codes_table4, fp4_values},
+    [DTYPE_F8] = {.info = {"F8_E4M3", SMALL_ELEMS, 36, 0, false}},
 };
 
 const struct dtype_info *dtype_info(enum dtype type) {
@@ -290,6 +292,8 @@ bool dtype_find(struct str name, enum dtype *out) {
 }
 
 bool dtype_is_quantised(enum dtype type) { return dtype_info(type)->block_elems > 1; }
+
+bool dtype_has_integers(enum dtype type) { return dtype_info(type)->group_elems > 0; }
 
 bool dtype_bytes(enum dtype type, uint64_t elems, size_t *out) {
     const struct dtype_info *info = dtype_info(type);
@@ -338,7 +342,7 @@ static void unpack_block(const struct layout *l, const uint8_t *block, int8_t *q
 
 void dtype_unpack(enum dtype type, const void *block, int8_t *q, float *scale, float *min) {
     const struct dtype_info *info = dtype_info(type);
-    CHECK(dtype_is_quantised(type));
+    CHECK(dtype_has_integers(type));
     if (!info->has_min)
         for (uint32_t g = 0; g < info->block_elems / info->group_elems; g++) min[g] = 0.0f;
     unpack_block(&layouts[type], block, q, scale, min);
@@ -362,6 +366,16 @@ static void dequant_bf16(const uint8_t *src, size_t elems, float *dst) {
     for (size_t i = 0; i < elems; i++) dst[i] = bf16_to_f32(read_u16(src + 2 * i));
 }
 
+/* 0: scale f32, 4: 32 codes. */
+static void dequant_f8(const uint8_t *src, size_t elems, float *dst) {
+    for (size_t i = 0; i < elems; i += SMALL_ELEMS, src += sizeof(float) + SMALL_ELEMS) {
+        float scale;
+        memcpy(&scale, src, sizeof(scale));
+        for (size_t k = 0; k < SMALL_ELEMS; k++)
+            dst[i + k] = fp8_to_f32(src[sizeof(scale) + k]) * scale;
+    }
+}
+
 void dtype_dequant(enum dtype type, const void *src, size_t elems, float *dst) {
     const struct layout *l = &layouts[type];
     CHECK((unsigned)type < DTYPE_COUNT);
@@ -373,6 +387,8 @@ void dtype_dequant(enum dtype type, const void *src, size_t elems, float *dst) {
         dequant_f16(src, elems, dst);
     } else if (type == DTYPE_BF16) {
         dequant_bf16(src, elems, dst);
+    } else if (type == DTYPE_F8) {
+        dequant_f8(src, elems, dst);
     } else {
         const uint8_t *block = src;
         for (size_t i = 0; i < elems; i += l->info.block_elems, block += l->info.block_bytes)

@@ -38,6 +38,7 @@ enum dtype {
     DTYPE_INT8_Z, /* the same with a scale in f16 and a whole zero point: GPTQ of 8 bits */
     DTYPE_NF4,    /* places in a table with a scale in f32: bitsandbytes */
     DTYPE_FP4,
+    DTYPE_F8, /* e4m3 (tensor/fp8.h) with a scale in f32, one for 128 columns or more */
     DTYPE_COUNT
 };
 enum { DTYPE_GGUF_COUNT = DTYPE_INT4 }; /* the formats before it are GGUF's */
@@ -45,18 +46,23 @@ enum { DTYPE_GGUF_COUNT = DTYPE_INT4 }; /* the formats before it are GGUF's */
 /* The integer form of a quantised block: element i is
  *     scale[i / group_elems] * q[i] + min[i / group_elems]
  * with q an int8 and scale, min exact in float32 (min is 0 throughout unless has_min).
- * This, not the dequantised float, is what a quantised product is defined on. */
+ * This, not the dequantised float, is what a quantised product is defined on.
+ *
+ * F8 has no integer form: its products are those of the dequantised floats, as of plain formats.
+ * The blocks of a row that begin in the same F8_RUN columns have the same scale. */
 struct dtype_info {
     const char *name;     /* "Q4_K" */
     uint32_t block_elems; /* 1 for plain formats */
     uint32_t block_bytes;
-    uint32_t group_elems; /* 16 or 32; 0 for plain formats */
+    uint32_t group_elems; /* 16 or 32; 0 for formats without integers */
     bool has_min;
 };
+enum { F8_RUN = 128 };
 
 const struct dtype_info *dtype_info(enum dtype type);
 bool dtype_find(struct str name, enum dtype *out); /* by name, any case */
-bool dtype_is_quantised(enum dtype type);
+bool dtype_is_quantised(enum dtype type);          /* numbers share scales */
+bool dtype_has_integers(enum dtype type); /* products take activations of 8 bits (tensor/q8.h) */
 
 /* Bytes of `elems` elements: false if they are not a whole number of blocks or the product
  * wraps. The one place where the size of a tensor is computed. */
@@ -65,7 +71,7 @@ bool dtype_bytes(enum dtype type, uint64_t elems, size_t *out);
 /* `elems`, a multiple of the block, from `src` (any alignment) to float32. */
 void dtype_dequant(enum dtype type, const void *src, size_t elems, float *dst);
 
-/* One block of a quantised format in its integer form: q[block_elems], scale and min
+/* One block of a format with integers in that form: q[block_elems], scale and min
  * [block_elems / group_elems]. */
 void dtype_unpack(enum dtype type, const void *block, int8_t *q, float *scale, float *min);
 

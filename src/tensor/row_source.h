@@ -9,6 +9,7 @@
 #ifndef TENSOR_ROW_SOURCE_H
 #define TENSOR_ROW_SOURCE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,6 +23,8 @@ enum { ROW_PARTS_MAX = 6 };
 struct row_source {
     /* Writes the piece row by row, a row's blocks one after the other. */
     void (*read)(const struct row_source *self, const struct row_piece *piece, uint8_t *out);
+
+    bool has_row_scales; /* of F8: all of a row has one scale */
 
     /* The bytes of the file that rows are made of; those that are not there are empty. */
     struct row_part {

@@ -114,7 +114,7 @@ static struct operand normed(struct shaped *m, struct tape *t, const struct valu
                              .dst = tape_all(t, v->n),
                              .q8 = operand_none}};
     tape_push(t, &op);
-    if (!dtype_is_quantised(m->shape->type)) return tape_all(t, v->n);
+    if (!dtype_has_integers(m->shape->type)) return tape_all(t, v->n);
     struct op quant = {.kind = OP_QUANT,
                        .quant = {.src = tape_all(t, v->n), .q8 = tape_all(t, v->n8)}};
     tape_push(t, &quant);
@@ -122,7 +122,7 @@ static struct operand normed(struct shaped *m, struct tape *t, const struct valu
 }
 
 static struct operand rounded(struct shaped *m, struct tape *t, value_id floats, value_id q8) {
-    if (!dtype_is_quantised(m->shape->type)) return tape_all(t, floats);
+    if (!dtype_has_integers(m->shape->type)) return tape_all(t, floats);
     struct op quant = {.kind = OP_QUANT,
                        .quant = {.src = tape_all(t, floats), .q8 = tape_all(t, q8)}};
     tape_push(t, &quant);

@@ -1,9 +1,10 @@
 /* Goal:   fp8 weights compute what kernels/cuda/launch_fp8.h defines, and a row's bits do not
  *         depend on how many rows there are, nor on what made it e4m3.
- * Method: numbers that e4m3 has without rounding, against the CPU's floats; numbers that are
- *         rounded, against sums in double of the codes; a norm and an act in front of a product,
- *         fused and not; one product with 1 to 64 rows, and with and without cuBLASLt; codes that
- *         the card's own instruction makes, of numbers of all sizes, against those that we make.
+ * Method: numbers that e4m3 has without rounding, against the CPU's floats, also with weights that
+ *         a file has in fp8, whose scales are any floats; numbers that are rounded, against sums in
+ *         double of the codes; a norm and an act in front of a product, fused and not; one product
+ *         with 1 to 64 rows, and with and without cuBLASLt; codes that the card's own instruction
+ *         makes, of numbers of all sizes, against those that we make.
  *
  * Tolerances, as a share of a row's largest number: after each step of 32 columns Hopper's tensor
  * cores cut the accumulator to about 14 bits, by up to 2^-13 of it and always towards zero, so n
@@ -28,10 +29,19 @@ enum { PARTS = 3 };
 struct shape {
     uint32_t n[PARTS], k, rows;
     bool bias, add;
+    bool is_stored; /* the file has the weights in fp8 */
+};
+
+/* A matrix as a file has it in fp8. */
+struct stored {
+    struct row_source base;
+    uint32_t cols;
+    uint64_t seed;
 };
 
 struct parts {
     struct weight w[PARTS], bias[PARTS];
+    struct stored stored[PARTS];
     uint32_t count, rows;
 };
 
@@ -51,10 +61,43 @@ static struct weight fp8_weight(uint32_t rows, uint32_t cols, bool is_coarse, ui
     return w;
 }
 
+/* Any codes but NaN's, and a scale for each row. */
+static void read_stored(const struct row_source *self, const struct row_piece *piece,
+                        uint8_t *out) {
+    const struct stored *s = (const struct stored *)(const void *)self;
+    uint32_t block = dtype_info(DTYPE_F8)->block_elems;
+    for (uint32_t r = piece->first_row; r < piece->first_row + piece->row_count; r++)
+        for (uint32_t b = piece->first_block; b < piece->first_block + piece->block_count; b++) {
+            float scale = ldexpf(1.0f + (float)rng_unit_at(s->seed, 1, r), (int)(r % 7) - 12);
+            memcpy(out, &scale, sizeof(scale));
+            out += sizeof(scale);
+            for (uint32_t i = 0; i < block; i++) {
+                uint64_t at = (uint64_t)r * s->cols + b * block + i;
+                uint8_t code = (uint8_t)rng_at(s->seed, 0, at);
+                *out++ = (code & 0x7f) == 0x7f ? 0 : code;
+            }
+        }
+}
+
+static struct weight stored_weight(uint32_t rows, uint32_t cols, struct stored *s, uint64_t seed) {
+    *s = (struct stored){
+        .base = {.read = read_stored, .has_row_scales = true}, .cols = cols, .seed = seed};
+    return (struct weight){.name = STR("stored"),
+                           .use = WEIGHT_MATRIX,
+                           .type = DTYPE_F8,
+                           .rows = rows,
+                           .cols = cols,
+                           .experts = 1,
+                           .data = &s->base,
+                           .bytes = (size_t)rows * cols,
+                           .source = &s->base};
+}
+
 static void parts_init(const struct shape *s, bool is_coarse, struct rig *r, struct parts *p) {
     *p = (struct parts){.count = 0};
     for (uint32_t i = 0; i < PARTS && s->n[i] > 0; i++, p->count++) {
-        p->w[i] = fp8_weight(s->n[i], s->k, is_coarse, 31 + i);
+        p->w[i] = s->is_stored ? stored_weight(s->n[i], s->k, &p->stored[i], 31 + i)
+                               : fp8_weight(s->n[i], s->k, is_coarse, 31 + i);
         p->bias[i] = rig_vector(s->n[i], 0.5f, 41 + i);
         r->weights[i] = &p->w[i];
         r->weights[PARTS + i] = &p->bias[i];
@@ -64,14 +107,14 @@ static void parts_init(const struct shape *s, bool is_coarse, struct rig *r, str
 
 static void parts_free(struct parts *p) {
     for (uint32_t i = 0; i < p->count; i++) {
-        rig_weight_free(&p->w[i]);
+        if (!p->w[i].source) rig_weight_free(&p->w[i]);
         rig_weight_free(&p->bias[i]);
     }
 }
 
 /* value 0 times the parts is value 1. */
 static struct rig rig_of(const struct shape *s, bool is_coarse, struct parts *p) {
-    struct rig r = {.seed = s->k, .op_count = 1, .is_coarse = is_coarse, .is_fp8 = true};
+    struct rig r = {.seed = s->k, .op_count = 1, .is_coarse = is_coarse, .is_fp8 = !s->is_stored};
     r.sizes = (struct step_sizes){.rows_max = s->rows, .outputs_max = s->rows, .seqs_max = 1};
     r.value_count = 2;
     parts_init(s, is_coarse, &r, p);
@@ -93,10 +136,61 @@ static void check_exact(struct checks *c, const struct shape *s) {
     char what[96];
     struct parts p;
     struct rig r = rig_of(s, true, &p);
-    snprintf(what, sizeof(what), "fp8 product %ux%u, %u rows%s%s", s->k, p.rows, s->rows,
-             s->bias ? ", bias" : "", s->add ? ", added" : "");
+    snprintf(what, sizeof(what), "fp8 product %ux%u, %u rows%s%s%s", s->k, p.rows, s->rows,
+             s->bias ? ", bias" : "", s->add ? ", added" : "", s->is_stored ? ", stored" : "");
     rig_check(c, &r, s->rows, 4, tolerance_of(s->k), what);
     parts_free(&p);
+}
+
+/* Each column alone, with activations that are powers of two: the results are the file's own
+ * numbers, code times scale, to the bit. With stored=off, they are those rounded to bf16. */
+static void put_units(struct rig_run *run) {
+    uint32_t cols = run->rig->values[0].cols;
+    for (uint32_t row = 0; row < rig_rows(run, 0); row++) {
+        float *x = (float *)(uintptr_t)rig_row(run, 0, row);
+        for (uint32_t i = 0; i < cols; i++) x[i] = i == row ? 4.0f : 0.0f;
+    }
+}
+
+static uint32_t count_others(const struct rig_run *run, const struct weight *w, bool is_bf16) {
+    float *row = mem_alloc_array(w->cols, sizeof(float));
+    uint8_t *blocks = mem_alloc(w->cols / 32 * 36);
+    uint32_t others = 0;
+    CHECK(row && blocks);
+    for (uint32_t n = 0; n < w->rows; n++) {
+        const struct row_piece piece = {n, 1, 0, w->cols / 32};
+        w->source->read(w->source, &piece, blocks);
+        dtype_dequant(DTYPE_F8, blocks, w->cols, row);
+        for (uint32_t k = 0; k < w->cols; k++) {
+            float want = 4.0f * (is_bf16 ? bf16_to_f32(bf16_from_f32(row[k])) : row[k]);
+            float got = ((const float *)(const void *)rig_row(run, 1, k))[n];
+            others += got != want;
+        }
+    }
+    mem_free(blocks);
+    mem_free(row);
+    return others;
+}
+
+static void check_kept(struct checks *c) {
+    enum { COLS = 64, ROWS = 40 };
+    struct shape s = {.n = {ROWS}, .k = COLS, .rows = COLS, .is_stored = true};
+    for (int is_bf16 = 0; is_bf16 < 2; is_bf16++) {
+        char device[256];
+        struct parts p;
+        struct rig r = rig_of(&s, true, &p);
+        struct rig_run run;
+        snprintf(device, sizeof(device), "%s%s", c->device, is_bf16 ? ",stored=off" : "");
+        r.prepare_bytes = put_units;
+        rig_open(&r, device, &run);
+        rig_one_seq(&run, COLS, 0, 0);
+        rig_step(&run);
+        uint32_t others = count_others(&run, &p.w[0], is_bf16);
+        check_that(c, others == 0, "fp8 of a file%s: %u of %u numbers are others",
+                   is_bf16 ? ", as bf16" : "", others, COLS * ROWS);
+        rig_close(&run);
+        parts_free(&p);
+    }
 }
 
 /* ---- numbers that are ---- */
@@ -301,9 +395,9 @@ static void check_codes(struct checks *c, uint32_t times) {
 
 /* ---- one row among more and more ---- */
 
-static void check_rows(struct checks *c) {
+static void check_rows(struct checks *c, bool is_stored) {
     enum { ROWS = 64, WIDTH = 256 };
-    struct shape s = {.n = {208, 48}, .k = 1152, .rows = ROWS, .add = true};
+    struct shape s = {.n = {208, 48}, .k = 1152, .rows = ROWS, .add = true, .is_stored = is_stored};
     struct parts p;
     struct rig r = rig_of(&s, false, &p);
     struct rig_run run;
@@ -322,9 +416,9 @@ static void check_rows(struct checks *c) {
 }
 
 /* How many of a product's results differ in their bits between our own kernel and cuBLASLt. */
-static void check_paths(struct checks *c, uint32_t k, uint32_t n, uint32_t rows) {
+static void check_paths(struct checks *c, uint32_t k, uint32_t n, uint32_t rows, bool is_stored) {
     char own[256], theirs[256];
-    struct shape s = {.n = {n}, .k = k, .rows = rows, .add = true};
+    struct shape s = {.n = {n}, .k = k, .rows = rows, .add = true, .is_stored = is_stored};
     struct parts p;
     struct rig r = rig_of(&s, false, &p);
     struct rig_run a, b;
@@ -365,23 +459,31 @@ void suite_fp8(struct checks *c) {
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         check_exact(c, &shapes[i]);
         if (!shapes[i].bias && !shapes[i].add) check_rounded(c, &shapes[i]);
+        struct shape stored = shapes[i];
+        stored.k = (stored.k + 31) / 32 * 32;
+        stored.is_stored = true;
+        check_exact(c, &stored);
     }
+    check_kept(c);
     check_codes(c, c->is_quick ? 1 : 64);
     check_norm(c, 640, NORM_RMS, 11);
     check_norm(c, 640, NORM_RMS, 515);
     check_norm(c, 1024, NORM_LAYER, 3);
+    check_norm(c, 12288, NORM_RMS, 2);
     check_act(c, 640, true, 11);
     check_act(c, 640, true, 70);
     check_act(c, 5120, true, 2);
     check_act(c, 14336, true, 1);
     check_act(c, 1152, true, 8);
     check_act(c, 384, false, 4);
-    check_rows(c);
+    check_rows(c, false);
+    check_rows(c, true);
     if (c->is_quick) return; /* an emulated card has no cuBLASLt */
     static const uint32_t rows[] = {1, 2, 8, 9, 16, 24, 100, 256};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        check_paths(c, 4096, 4096, rows[i]);
-        check_paths(c, 14336, 1024, rows[i]);
-        check_paths(c, 1024, 6144, rows[i]);
+        check_paths(c, 4096, 4096, rows[i], false);
+        check_paths(c, 14336, 1024, rows[i], false);
+        check_paths(c, 1024, 6144, rows[i], false);
+        check_paths(c, 4096, 4096, rows[i], true);
     }
 }

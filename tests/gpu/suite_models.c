@@ -1,8 +1,8 @@
 /* Goal:   whole models compute what they compute on the CPU.
  * Method: every golden model, as a folder and as a GGUF, on both devices: logits of a prompt, or an
  *         embedding. Models of f32 and quantised weights must agree to the bit, those with 16-bit
- *         weights within bf16's and f16's rounding of activations; and logits must not depend on
- *         how a prompt is cut. */
+ *         weights within bf16's and f16's rounding of activations, those that are stored in fp8
+ *         within e4m3's; and logits must not depend on how a prompt is cut. */
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
@@ -131,6 +131,43 @@ static void check_fp8(struct checks *c, const char *path, struct forward_options
     o->fp8_weights = false;
 }
 
+/* How far a model's logits may be from the CPU's. */
+enum nearness { SAME_BITS, NEAR_16_BIT, NEAR_FP8 };
+
+/* Stored in fp8: with a scale for each row it stays so, with scales of blocks it becomes bf16. */
+static enum nearness nearness_of(const char *name) {
+    if (strstr(name, "f16")) return NEAR_16_BIT;
+    if (!strstr(name, "-fp8")) return SAME_BITS;
+    return strstr(name, "-blocks") || strstr(name, "-deepseek") ? NEAR_16_BIT : NEAR_FP8;
+}
+
+static void check_nearness(struct checks *c, const char *path, enum nearness nearness,
+                           const struct outputs *cpu, const struct outputs *gpu) {
+    double most = largest_difference(cpu, gpu), share = difference_share(cpu, gpu);
+    if (nearness == SAME_BITS)
+        check_that(c, same_bits(cpu, gpu), "%s: other bits than the CPU, by up to %g", path, most);
+    else if (nearness == NEAR_16_BIT)
+        check_that(c, most <= TOLERANCE_16_BIT * largest_of(cpu),
+                   "%s: differs from the CPU by %g, where the largest number is %g", path, most,
+                   largest_of(cpu));
+    else
+        check_that(c, share > 0 && share <= TOLERANCE_FP8,
+                   "%s: differs from the CPU by %g of the logits' length", path, share);
+}
+
+/* What is stored in fp8, in bf16: nearer to the CPU. */
+static void check_stored_off(struct checks *c, const char *path, struct forward_options *o,
+                             const struct outputs *cpu) {
+    char device[256];
+    struct outputs other;
+    snprintf(device, sizeof(device), "%s,stored=off", c->device);
+    o->device = device;
+    o->chunk_tokens = TOKENS;
+    if (!run_model(c, path, o, &other)) return;
+    check_nearness(c, path, NEAR_16_BIT, cpu, &other);
+    mem_free(other.values);
+}
+
 static void check_path(struct checks *c, const char *name, const char *path, enum kv_type kv) {
     struct forward_options o = {.threads = 1,
                                 .ctx_tokens = 64,
@@ -140,19 +177,12 @@ static void check_path(struct checks *c, const char *name, const char *path, enu
                                 .device = "cpu",
                                 .tokens_only = true};
     struct outputs cpu, gpu, cut;
-    bool is_16_bit = strstr(name, "f16") != NULL;
+    enum nearness nearness = nearness_of(name);
     if (!run_model(c, path, &o, &cpu)) return;
     o.device = c->device;
     o.isa = NULL;
     if (run_model(c, path, &o, &gpu)) {
-        double most = largest_difference(&cpu, &gpu);
-        if (is_16_bit)
-            check_that(c, most <= TOLERANCE_16_BIT * largest_of(&cpu),
-                       "%s: differs from the CPU by %g, where the largest number is %g", path, most,
-                       largest_of(&cpu));
-        else
-            check_that(c, same_bits(&cpu, &gpu), "%s (%s): other bits than the CPU, by up to %g",
-                       path, kv_type_name(kv), most);
+        check_nearness(c, path, nearness, &cpu, &gpu);
         for (uint32_t chunk = 1; chunk <= 7; chunk += 6) {
             o.chunk_tokens = chunk;
             if (!run_model(c, path, &o, &cut)) continue;
@@ -161,7 +191,8 @@ static void check_path(struct checks *c, const char *name, const char *path, enu
             mem_free(cut.values);
         }
         check_variant(c, path, &o, &gpu);
-        if (is_16_bit) check_fp8(c, path, &o, &cpu);
+        if (nearness == NEAR_FP8) check_stored_off(c, path, &o, &cpu);
+        if (nearness == NEAR_16_BIT) check_fp8(c, path, &o, &cpu);
         mem_free(gpu.values);
     }
     mem_free(cpu.values);
@@ -172,7 +203,7 @@ static void check_model(struct checks *c, const char *name) {
     /* Each format with some models. Where products are not the CPU's to the bit, numbers of fp8,
      * which lie far apart, would be others here and there. */
     static const enum kv_type kinds[] = {KV_F32, KV_F16, KV_I8, KV_F8};
-    enum kv_type kv = kinds[strlen(name) % (strstr(name, "f16") ? 3 : 4)];
+    enum kv_type kv = kinds[strlen(name) % (nearness_of(name) == SAME_BITS ? 4 : 3)];
     if (!path_join(dir, sizeof(dir), c->models, name)) return;
     if (path_join(path, sizeof(path), dir, "config.json") && file_exists(path))
         check_path(c, name, dir, kv);

@@ -55,7 +55,7 @@ static void parts_free(struct parts *p) {
 static struct rig rig_of(const struct shape *s, enum dtype type) {
     struct rig r = {.seed = s->k + type, .op_count = 1};
     r.sizes = (struct step_sizes){.rows_max = s->rows, .outputs_max = s->rows, .seqs_max = 1};
-    enum value_type src = dtype_is_quantised(type) ? VALUE_Q8 : VALUE_F32;
+    enum value_type src = dtype_has_integers(type) ? VALUE_Q8 : VALUE_F32;
     uint32_t segments = s->src_per_expert ? s->used : 1;
     r.values[0] = (struct rig_value){ROWS_TOKENS, src, s->k * segments, 0};
     r.value_count = 2;

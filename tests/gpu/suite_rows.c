@@ -170,9 +170,10 @@ static void check_expert_sum(struct checks *c, bool add) {
 }
 
 void suite_rows(struct checks *c) {
-    static const uint32_t norms[][2] = {{16, 64},   {24, 72},     {128, 4096},  {128, 384},
-                                        {32, 32},   {512, 512},   {576, 576},   {1000, 1000},
-                                        {896, 896}, {4096, 4096}, {5120, 5120}, {16384, 16384}};
+    static const uint32_t norms[][2] = {{16, 64},       {24, 72},      {128, 4096},  {128, 384},
+                                        {32, 32},       {512, 512},    {576, 576},   {1000, 1000},
+                                        {896, 896},     {4096, 4096},  {5120, 5120}, {12288, 12288},
+                                        {16384, 16384}, {20480, 20480}};
     for (int i = 0; i < TYPES; i++) {
         check_embed(c, types[i], false);
         check_embed(c, types[i], true);

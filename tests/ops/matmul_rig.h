@@ -34,7 +34,7 @@ static inline void tame_half(uint8_t *at, uint64_t random) {
 
 /* A block of these begins with an f32. */
 static inline bool has_wide_scale(enum dtype type) {
-    return type == DTYPE_INT8 || type == DTYPE_NF4 || type == DTYPE_FP4;
+    return type == DTYPE_INT8 || type == DTYPE_NF4 || type == DTYPE_FP4 || type == DTYPE_F8;
 }
 
 static inline void tame_float(uint8_t *at, uint64_t random) {
@@ -62,6 +62,7 @@ static inline const int *half_fields(enum dtype type) {
     case DTYPE_INT8:
     case DTYPE_NF4:
     case DTYPE_FP4:
+    case DTYPE_F8:
         return none;
     default:
         return first;
@@ -108,6 +109,15 @@ static inline void edge_block(enum dtype type, struct rng *rng, uint8_t *block) 
     memcpy(block, &wide, sizeof(wide));
 }
 
+/* The blocks of F8 in a run of columns have one scale. */
+static inline void join_scales(uint8_t *data, uint64_t blocks, uint32_t cols) {
+    const struct dtype_info *info = dtype_info(DTYPE_F8);
+    uint32_t row = cols / info->block_elems, run = F8_RUN / info->block_elems;
+    for (uint64_t i = 0; i < blocks; i++)
+        memcpy(data + i * info->block_bytes, data + (i - i % row % run) * info->block_bytes,
+               sizeof(float));
+}
+
 static inline struct weight weight_of(enum dtype type, uint32_t rows, uint32_t cols,
                                       uint32_t experts, bool edges, uint64_t seed) {
     struct rng rng = {.seed = seed};
@@ -120,6 +130,7 @@ static inline struct weight weight_of(enum dtype type, uint32_t rows, uint32_t c
             edge_block(type, &rng, data + at);
         else
             fill_block(type, &rng, data + at);
+    if (type == DTYPE_F8) join_scales(data, w.bytes / step, cols);
     w.data = data;
     return w;
 }
@@ -151,7 +162,7 @@ static inline void parts_deinit(struct matmul_parts *p) {
 /* Value 0 is the source, 1 the result. */
 static inline struct rig matmul_rig(const struct matmul_case *c, struct matmul_parts *p,
                                     struct rig_steps *steps) {
-    bool quantised = dtype_is_quantised(c->type);
+    bool quantised = dtype_has_integers(c->type);
     struct rig r = {.seed = c->seed,
                     .edges = c->edges,
                     .value_count = 2,
@@ -221,7 +232,7 @@ static inline void check_matmul_value(const struct matmul_case *c) {
                 sum += (double)w[n * c->k + k] * (double)rig_float(&r, 0, row, k);
                 weight += fabs((double)w[n * c->k + k]);
             }
-            double limit = weight * (dtype_is_quantised(c->type) ? 1.0 / 254 : 1e-6);
+            double limit = weight * (dtype_has_integers(c->type) ? 1.0 / 254 : 1e-6);
             double error = fabs(sum - (double)rig_row(&ref, 1, row)[n]);
             if (!(error <= limit))
                 fail_msg("%s: row %u output %u is off by %g, more than %g",

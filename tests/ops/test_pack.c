@@ -66,10 +66,27 @@ static struct element read_super(enum dtype type, const uint8_t *super, uint32_t
     return e;
 }
 
+/* F8: a code and its scale, which a step of 128 k begins with. */
+static void check_f8_row(const struct packed *p, const uint8_t *src, uint32_t expert,
+                         uint32_t row) {
+    const uint8_t *panel = pack_panel(p, expert, row / PANEL_ROWS);
+    for (uint32_t k = 0; k < p->cols; k++) {
+        const uint8_t *block = src + (size_t)(k / 32) * 36,
+                      *step = panel + (size_t)(k / 128) * 2112;
+        bool same = step[64 + k % 128 * 16 + row % 16] == block[4 + k % 32];
+        same = same && memcmp(step + 4 * (size_t)(row % 16), block, sizeof(float)) == 0;
+        if (!same) fail_msg("F8: expert %u row %u k %u", expert, row, k);
+    }
+}
+
 static void check_row(const struct packed *p, const uint8_t *src, uint32_t expert, uint32_t row) {
     const struct dtype_info *d = dtype_info(p->type);
     struct pack_info info = pack_info(p->type);
     const uint8_t *panel = pack_panel(p, expert, row / PANEL_ROWS);
+    if (p->type == DTYPE_F8) {
+        check_f8_row(p, src, expert, row);
+        return;
+    }
     int8_t q[256];
     float scale[16], min[16];
     for (uint32_t k = 0; k < p->cols; k++) {
@@ -127,6 +144,7 @@ static void test_every_byte_in_every_place_comes_back(void **state) {
                 tame_half(data + at + *field, at * 0x9E3779B97F4A7C15u >> 20);
         for (size_t at = 0; at < w.bytes && has_wide_scale(type); at += step)
             tame_float(data + at, at * 0x9E3779B97F4A7C15u >> 20);
+        if (type == DTYPE_F8) join_scales(data, w.bytes / step, 256);
         check_weight(&w);
         mem_free(data);
     }
@@ -179,7 +197,7 @@ static void test_packed_weights_are_hardly_larger_than_the_file(void **state) {
                  {DTYPE_Q4_K, 4.625}, {DTYPE_Q5_K, 5.625},    {DTYPE_Q6_K, 6.5625},
                  {DTYPE_IQ4_NL, 4.5}, {DTYPE_IQ4_XS, 4.3125}, {DTYPE_INT4, 4.75},
                  {DTYPE_NF4, 5},      {DTYPE_FP4, 5},         {DTYPE_INT8, 9},
-                 {DTYPE_INT8_Z, 10}};
+                 {DTYPE_INT8_Z, 10},  {DTYPE_F8, 8.25}};
     for (uint32_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         struct pack_info info = pack_info(sizes[i].type);
         double bits = 8.0 * info.step_bytes / PANEL_ROWS / info.step_elems;
@@ -202,6 +220,7 @@ static void test_a_change_of_layout_raises_its_version(void **state) {
         [DTYPE_IQ4_XS] = 0x0e8f6dfbd1cd46d2, [DTYPE_INT4] = 0xdda9e3c339189734,
         [DTYPE_INT8] = 0x5f8ca22a78b1c957,   [DTYPE_INT8_Z] = 0x31a7a69df59e048c,
         [DTYPE_NF4] = 0x08043c85cd1442e3,    [DTYPE_FP4] = 0x08043c85cd1442e3,
+        [DTYPE_F8] = 0x2eece1aeded3c8d5,
     };
     int changed = 0;
     assert_int_equal(PACK_LAYOUT_VERSION, 2);

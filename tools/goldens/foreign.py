@@ -271,6 +271,78 @@ class Table:
         return nested_map[codes] * np.repeat(nested, 256)[:absmax.size] + offset
 
 
+# What the codes of e4m3 from 0 to 126 stand for: four bits of exponent, three of mantissa.
+E4M3 = np.array([m / 8 * 2.0**-6 if e == 0 else (1 + m / 8) * 2.0 ** (e - 7)
+                 for e in range(16) for m in range(8)][:127])
+
+
+def to_e4m3(values):
+    """Codes of the nearest numbers, even ones at a tie, of magnitudes up to 448."""
+    size = np.abs(values)
+    above = np.clip(np.searchsorted(E4M3, size), 1, 126)
+    low, high = size - E4M3[above - 1], E4M3[above] - size
+    code = np.where((low < high) | ((low == high) & (above % 2 == 1)), above - 1, above)
+    return (code | (np.asarray(values) < 0) << 7).astype(np.uint8)
+
+
+def from_e4m3(codes):
+    return (np.where(codes & 128, -1.0, 1.0) * E4M3[codes & 127]).astype(np.float32)
+
+
+class Fp8:
+    """e4m3 with float scales: method is who wrote the folder, scope what a scale is for."""
+
+    def __init__(self, method, scope, narrow=False, static=False):
+        self.method, self.scope, self.narrow, self.static = method, scope, narrow, static
+
+    def config(self):
+        scheme = "static" if self.static else "dynamic"
+        if self.method == "fbgemm_fp8":
+            return {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0,
+                    "modules_to_not_convert": ["lm_head"]}
+        if self.method == "modelopt":
+            return {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"],
+                    "producer": {"name": "modelopt", "version": "0.29.0"}}
+        if self.method == "fp8":
+            size = list(self.scope) if isinstance(self.scope, tuple) else None
+            return {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": scheme,
+                    "weight_block_size": size, "modules_to_not_convert": ["lm_head"]}
+        is_block = isinstance(self.scope, tuple)
+        weights = {"num_bits": 8, "type": "float", "symmetric": True, "dynamic": False,
+                   "strategy": "block" if is_block else self.scope, "group_size": None,
+                   "block_structure": list(self.scope) if is_block else None}
+        inputs = {"num_bits": 8, "type": "float", "symmetric": True, "dynamic": not self.static,
+                  "strategy": "tensor" if self.static else "token"}
+        return {"quant_method": "compressed-tensors", "format": "float-quantized",
+                "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights,
+                                              "input_activations": inputs}},
+                "ignore": ["lm_head"], "quantization_status": "compressed",
+                "kv_cache_scheme": None}
+
+    def _sizes(self, shape):
+        if isinstance(self.scope, tuple):
+            return self.scope
+        return (1, shape[1]) if self.scope == "channel" else shape
+
+    def encode(self, name, w, rng):
+        del rng
+        (rows, cols), (high, wide) = w.shape, self._sizes(w.shape)
+        padded = np.pad(w, ((0, -rows % high), (0, -cols % wide)))
+        parts = padded.reshape(-(-rows // high), high, -(-cols // wide), wide)
+        scales = (np.abs(parts).max(axis=(1, 3)) / 448).astype(np.float32)
+        if self.narrow:
+            scales = to_bf16(scales)
+        spread = np.repeat(np.repeat(scales, high, axis=0), wide, axis=1)[:rows, :cols]
+        codes = to_e4m3(np.clip(w / spread, -448, 448))
+        stored = scales.reshape(()) if self.scope == "tensor" else scales
+        suffix = "_inv" if self.method == "fp8" and isinstance(self.scope, tuple) else ""
+        tensors = {name + ".weight": ("F8_E4M3", codes),
+                   f"{name}.weight_scale{suffix}": bf16(stored) if self.narrow else stored}
+        if self.static:
+            tensors[name + ".input_scale"] = np.float32(0.02).reshape(1)
+        return tensors, from_e4m3(codes) * spread
+
+
 FORMATS = {"F16": np.float16, "F32": np.float32, "I32": np.int32, "I64": np.int64, "I8": np.int8,
            "U8": np.uint8, "BF16": np.uint16}
 

@@ -8,7 +8,7 @@
 extern mm_panel_fn *const neon_panels[DTYPE_COUNT];
 extern mm_panel_fn *const dotprod_panels[DTYPE_COUNT];
 
-mm_panel_fn neon_panel_f32, neon_panel_f16, neon_panel_bf16; /* in both */
+mm_panel_fn neon_panel_f32, neon_panel_f16, neon_panel_bf16, neon_panel_f8; /* in both */
 
 void neon_attend(const struct attn_segment *s, struct attn_part *out);
 

@@ -24,6 +24,7 @@
 
 #include "kernels/cpu/kernels_avx2.h"
 #include "kernels/cpu/panel_kernel.h"
+#include "tensor/fp8.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -388,6 +389,39 @@ INLINE void plain_panel(const struct packed *w, const uint8_t *p, const struct m
     store_accs(acc, count, out);
 }
 
+/* Eight codes of e4m3 times their rows' scales. As an f16 a code has the number without a factor,
+ * which the scales have instead: a power of two, so the product is rounded once. */
+INLINE __m256 load_f8(const uint8_t *p, __m256 scale) {
+    __m128i code = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    __m128i sign = _mm_slli_epi16(_mm_and_si128(code, _mm_set1_epi16(0x80)), 8);
+    __m128i size = _mm_slli_epi16(_mm_and_si128(code, _mm_set1_epi16(0x7f)), 7);
+    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(sign, size)), scale);
+}
+
+INLINE void f8_panel(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
+                     const int count, const enum dtype type, float out[MM_TILE][PANEL_ROWS]) {
+    const __m256 factor = _mm256_set1_ps(FP8_HALF_FACTOR);
+    __m256 acc[TILE][HALVES], scale[HALVES];
+    (void)type;
+    for (int m = 0; m < count; m++) acc[m][0] = acc[m][1] = _mm256_setzero_ps();
+    for (uint32_t k = 0; k < w->cols;) {
+        for (int h = 0; h < HALVES; h++)
+            scale[h] = _mm256_mul_ps(load_numbers(p, h, false), factor);
+        p += PACK_F8_SCALE_BYTES;
+        for (uint32_t end = k + F8_RUN; k < end && k < w->cols; k++, p += PANEL_ROWS) {
+            if (count == 1) _mm_prefetch((const char *)p + AHEAD_BYTES, _MM_HINT_T0);
+            __m256 w0 = load_f8(p, scale[0]), w1 = load_f8(p + LANES, scale[1]);
+#pragma GCC unroll 4
+            for (int m = 0; m < count; m++) {
+                __m256 x = _mm256_set1_ps(rows[m].f32[k]);
+                acc[m][0] = _mm256_fmadd_ps(w0, x, acc[m][0]);
+                acc[m][1] = _mm256_fmadd_ps(w1, x, acc[m][1]);
+            }
+        }
+    }
+    store_accs(acc, count, out);
+}
+
 #define FORMAT(...) ((struct format){__VA_ARGS__})
 
 #define SUPER(...) ((struct format){.super = true, .values = CODES, __VA_ARGS__})
@@ -400,7 +434,7 @@ INLINE void plain_panel(const struct packed *w, const uint8_t *p, const struct m
 static mm_panel_fn panel_q4_0, panel_q4_1, panel_q5_0, panel_q5_1, panel_q8_0, panel_q2_k,
     panel_q3_k, panel_q4_k, panel_q5_k, panel_q6_k, panel_iq4_xs, panel_iq4_nl, opened_q5_k,
     opened_wide, panel_int4, panel_int8, panel_int8_z, panel_table4, panel_f32, panel_f16,
-    panel_bf16;
+    panel_bf16, panel_f8;
 
 BLOCK_KERNELS(panel_q4_0, FORMAT(.values = NIBBLES, .half = true, .offset = 8, .groups = 1))
 BLOCK_KERNELS(panel_q4_1, FORMAT(.values = NIBBLES, .half = true, .has_min = true, .groups = 1))
@@ -433,6 +467,7 @@ PANEL_KERNEL(panel_table4, block_panel, TABLE4_FORMAT)
 PANEL_KERNEL(panel_f32, plain_panel, DTYPE_F32)
 PANEL_KERNEL(panel_f16, plain_panel, DTYPE_F16)
 PANEL_KERNEL(panel_bf16, plain_panel, DTYPE_BF16)
+PANEL_KERNEL(panel_f8, f8_panel, DTYPE_F8)
 
 mm_panel_fn *const avx2_panels[DTYPE_COUNT] = {
     [DTYPE_F32] = panel_f32,    [DTYPE_F16] = panel_f16,       [DTYPE_BF16] = panel_bf16,
@@ -441,7 +476,7 @@ mm_panel_fn *const avx2_panels[DTYPE_COUNT] = {
     [DTYPE_Q8_0] = panel_q8_0,  [DTYPE_IQ4_NL] = panel_iq4_nl, [DTYPE_IQ4_XS] = panel_iq4_xs,
     [DTYPE_Q6_K] = panel_q6_k,  [DTYPE_Q3_K] = panel_q3_k,     [DTYPE_Q2_K] = panel_q2_k,
     [DTYPE_INT4] = panel_int4,  [DTYPE_INT8] = panel_int8,     [DTYPE_INT8_Z] = panel_int8_z,
-    [DTYPE_NF4] = panel_table4, [DTYPE_FP4] = panel_table4,
+    [DTYPE_NF4] = panel_table4, [DTYPE_FP4] = panel_table4,    [DTYPE_F8] = panel_f8,
 };
 
 static mm_panel_fn

@@ -22,6 +22,7 @@
 #include "kernels/cpu/codes_avx512.h"
 #include "kernels/cpu/kernels_avx512.h"
 #include "kernels/cpu/panel_kernel.h"
+#include "tensor/fp8.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -317,6 +318,35 @@ INLINE void plain_panel(const struct packed *w, const uint8_t *p, const struct m
     for (int m = 0; m < count; m++) _mm512_storeu_ps(out[m], acc[m]);
 }
 
+/* Sixteen codes of e4m3 times their rows' scales. As an f16 a code has the number without a factor,
+ * which the scales have instead: a power of two, so the product is rounded once. */
+INLINE __m512 load_f8(const uint8_t *p, __m512 scale) {
+    __m256i code = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+    __m256i sign = _mm256_slli_epi16(_mm256_and_si256(code, _mm256_set1_epi16(0x80)), 8);
+    __m256i size = _mm256_slli_epi16(_mm256_and_si256(code, _mm256_set1_epi16(0x7f)), 7);
+    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(sign, size)), scale);
+}
+
+INLINE void f8_panel(const struct packed *w, const uint8_t *p, const struct mm_row *rows,
+                     const int count, const enum dtype type, float out[MM_TILE][PANEL_ROWS]) {
+    __m512 acc[MM_TILE];
+    (void)type;
+    for (int m = 0; m < count; m++) acc[m] = _mm512_setzero_ps();
+    for (uint32_t k = 0; k < w->cols;) {
+        __m512 scale = _mm512_mul_ps(load_numbers(p, 0, false), _mm512_set1_ps(FP8_HALF_FACTOR));
+        p += PACK_F8_SCALE_BYTES;
+        for (uint32_t end = k + F8_RUN; k < end && k < w->cols; k++, p += PANEL_ROWS) {
+            if (count == 1) _mm_prefetch((const char *)p + AHEAD_BYTES, _MM_HINT_T0);
+            __m512 values = load_f8(p, scale);
+#pragma GCC unroll 4
+            for (int m = 0; m < count; m++)
+                acc[m] = _mm512_fmadd_ps(values, _mm512_set1_ps(rows[m].f32[k]), acc[m]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int m = 0; m < count; m++) _mm512_storeu_ps(out[m], acc[m]);
+}
+
 /* One function for a panel of a quantised format, and one for two. */
 #define BLOCK_KERNELS(name, ...)                                                                   \
     PANEL_KERNEL(name, block_panel, __VA_ARGS__)                                                   \
@@ -328,7 +358,7 @@ INLINE void plain_panel(const struct packed *w, const uint8_t *p, const struct m
 
 static mm_panel_fn panel_q4_0, panel_q4_1, panel_q5_1, panel_signed, panel_q2_k, panel_q3_k,
     panel_q4_k, panel_q5_k, panel_q6_k, panel_iq4_nl, panel_iq4_xs, panel_int4, panel_int8,
-    panel_int8_z, panel_table4, panel_f32, panel_f16, panel_bf16;
+    panel_int8_z, panel_table4, panel_f32, panel_f16, panel_bf16, panel_f8;
 
 BLOCK_KERNELS(panel_q4_0, FORMAT(.codes = true, .half = true, .offset = 8, .groups = 1))
 BLOCK_KERNELS(panel_q4_1, FORMAT(.codes = true, .half = true, .has_min = true, .groups = 1))
@@ -351,6 +381,7 @@ BLOCK_KERNELS(panel_table4,
 PANEL_KERNEL(panel_f32, plain_panel, DTYPE_F32)
 PANEL_KERNEL(panel_f16, plain_panel, DTYPE_F16)
 PANEL_KERNEL(panel_bf16, plain_panel, DTYPE_BF16)
+PANEL_KERNEL(panel_f8, f8_panel, DTYPE_F8)
 
 mm_panel_fn *const avx512_panels[DTYPE_COUNT] = {
     [DTYPE_F32] = panel_f32,     [DTYPE_F16] = panel_f16,       [DTYPE_BF16] = panel_bf16,
@@ -359,7 +390,7 @@ mm_panel_fn *const avx512_panels[DTYPE_COUNT] = {
     [DTYPE_Q8_0] = panel_signed, [DTYPE_IQ4_NL] = panel_iq4_nl, [DTYPE_IQ4_XS] = panel_iq4_xs,
     [DTYPE_Q6_K] = panel_q6_k,   [DTYPE_Q3_K] = panel_q3_k,     [DTYPE_Q2_K] = panel_q2_k,
     [DTYPE_INT4] = panel_int4,   [DTYPE_INT8] = panel_int8,     [DTYPE_INT8_Z] = panel_int8_z,
-    [DTYPE_NF4] = panel_table4,  [DTYPE_FP4] = panel_table4,
+    [DTYPE_NF4] = panel_table4,  [DTYPE_FP4] = panel_table4,    [DTYPE_F8] = panel_f8,
 };
 
 static mm_pair_fn *const pairs[DTYPE_COUNT] = {

@@ -12,8 +12,7 @@
  * are -128 .. 127 and activations -127 .. 127. Each output element has one lane and one
  * accumulator; the bits are those of the definition in tensor/q8.h.
  *
- * Every body is written once with its format as constant arguments and instantiated for each
- * format and row count.
+ * Every body is written once, with its format as constants, for each format and row count.
  */
 #ifndef KERNELS_CPU_MATMUL_NEON_H
 #define KERNELS_CPU_MATMUL_NEON_H
@@ -195,6 +194,7 @@ PANEL_KERNEL(panel_table4, block_panel, FORMAT(.nibbles = true, .table = true, .
         [DTYPE_IQ4_XS] = panel_iq4_xs, [DTYPE_Q6_K] = panel_q6_k, [DTYPE_Q3_K] = panel_q3_k,       \
         [DTYPE_Q2_K] = panel_q2_k, [DTYPE_INT4] = panel_int4, [DTYPE_INT8] = panel_int8,           \
         [DTYPE_INT8_Z] = panel_int8_z, [DTYPE_NF4] = panel_table4, [DTYPE_FP4] = panel_table4,     \
+        [DTYPE_F8] = neon_panel_f8,                                                                \
     }
 
 #endif

@@ -392,7 +392,7 @@ void op_matmul_run(const struct cpu_run *x, const struct op *op, uint32_t ith, u
         .m = {o->parts, o->part_count, o->add},
         .src = mat_of(x, o->src),
         .dst = mat_of(x, o->dst),
-        .quantised = dtype_is_quantised(o->parts[0].weight->type),
+        .quantised = dtype_has_integers(o->parts[0].weight->type),
         .op_idx = (uint32_t)(op - tape_op(x->tape, 0)),
         .ith = ith,
         .nth = nth,
@@ -417,7 +417,7 @@ static void run_expert(const struct cpu_run *x, const struct op_expert_matmul *o
                        const struct mm_room *room, struct range mine) {
     struct mm_op m = {o->parts, o->part_count, false};
     struct mat src = mat_of(x, o->src), ids = mat_of(x, o->ids), dst = mat_of(x, o->dst);
-    bool quantised = dtype_is_quantised(o->parts[0].weight->type);
+    bool quantised = dtype_has_integers(o->parts[0].weight->type);
     uint32_t width = dst.cols / o->used, src_width = o->parts[0].weight->cols;
     struct mm_block block;
     block_clear(&block);

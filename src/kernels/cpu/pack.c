@@ -1,6 +1,6 @@
 /* kernels/cpu/pack.c - see kernels/cpu/pack.h for the layouts.
  *
- * Every quantised format passes through dtype_unpack or dtype_unpack_codes, so there is one
+ * Every format with integers passes through dtype_unpack or dtype_unpack_codes, so there is one
  * place that knows the file's layouts. Threads share the panels.
  */
 #include "kernels/cpu/pack.h"
@@ -12,6 +12,7 @@
 #include "base/pool.h"
 #include "base/size.h"
 #include "kernels/cpu/page.h"
+#include "tensor/fp8.h"
 #include "tensor/q8.h"
 
 enum {
@@ -22,6 +23,7 @@ enum {
 };
 
 static enum pack_layout layout_of(enum dtype type) {
+    if (type == DTYPE_F8) return PACK_F8;
     if (!dtype_is_quantised(type)) return PACK_PLAIN;
     if (type == DTYPE_Q4_0 || type == DTYPE_Q4_1) return PACK_NIBBLES;
     if (!dtype_has_codes(type)) return PACK_BYTES;
@@ -50,6 +52,11 @@ struct pack_info pack_info(enum dtype type) {
     if (info.layout == PACK_PLAIN) {
         info.step_elems = 1;
         info.step_bytes = PANEL_ROWS * d->block_bytes;
+        return info;
+    }
+    if (info.layout == PACK_F8) {
+        info.step_elems = F8_RUN;
+        info.step_bytes = PACK_F8_SCALE_BYTES + PANEL_ROWS * F8_RUN;
         return info;
     }
     info.half_scales = has_half_scales(type);
@@ -206,6 +213,19 @@ static void put_plain_row(const struct packed *p, const uint8_t *src, uint32_t r
         memcpy(panel + ((size_t)k * PANEL_ROWS + r) * width, src + (size_t)k * width, width);
 }
 
+/* The same for F8: `src` begins at a multiple of F8_RUN columns. */
+static void put_f8_row(const struct packed *p, const uint8_t *src, uint32_t r, uint8_t *panel) {
+    const struct dtype_info *d = dtype_info(p->type);
+    const uint32_t step_bytes = pack_info(p->type).step_bytes;
+    for (uint32_t k = 0; k < p->cols; k += d->block_elems, src += d->block_bytes) {
+        uint8_t *step = panel + (size_t)(k / F8_RUN) * step_bytes;
+        uint8_t *codes = step + PACK_F8_SCALE_BYTES + k % F8_RUN * PANEL_ROWS;
+        memcpy(step + sizeof(float) * r, src, sizeof(float));
+        for (uint32_t i = 0; i < d->block_elems; i++)
+            codes[i * PANEL_ROWS + r] = src[sizeof(float) + i];
+    }
+}
+
 /* ---- a row read back ---- */
 
 /* One row's block of 32 k, as it comes out of a panel. */
@@ -312,6 +332,15 @@ static void read_plain_row(const struct packed *p, const uint8_t *panel, uint32_
     }
 }
 
+static void read_f8_row(const struct packed *p, const uint8_t *panel, uint32_t r, float *out) {
+    const uint32_t step_bytes = pack_info(p->type).step_bytes;
+    for (uint32_t k = 0; k < p->cols; k++) {
+        const uint8_t *step = panel + (size_t)(k / F8_RUN) * step_bytes;
+        float scale = get_number(step, r, false);
+        out[k] = fp8_to_f32(step[PACK_F8_SCALE_BYTES + k % F8_RUN * PANEL_ROWS + r]) * scale;
+    }
+}
+
 /* Group by group: dividing every index would cost more than all the rest. */
 static void put_floats(const struct pack_info *info, const struct block_read *in, float *out) {
     uint32_t elems = info->group_elems;
@@ -335,6 +364,10 @@ void pack_read_row(const struct packed *p, uint32_t row, float *out) {
         read_plain_row(p, panel, r, out);
         return;
     }
+    if (info.layout == PACK_F8) {
+        read_f8_row(p, panel, r, out);
+        return;
+    }
     for (uint32_t b = 0; b < p->cols / Q8_BLOCK; b++, out += Q8_BLOCK) {
         get_block(p->type, &info, panel, b, r, &in);
         put_floats(&info, &in, out);
@@ -352,13 +385,15 @@ struct pack_job {
 static void put_row(const struct packed *p, const uint8_t *src, uint32_t r, uint8_t *panel) {
     if (layout_of(p->type) == PACK_PLAIN)
         put_plain_row(p, src, r, panel);
+    else if (p->type == DTYPE_F8)
+        put_f8_row(p, src, r, panel);
     else if (dtype_has_codes(p->type))
         put_coded_row(p, src, r, panel);
     else
         put_quantised_row(p, src, r, panel);
 }
 
-/* A panel of rows that a source makes, some columns at a time. */
+/* A panel of rows that a source makes, some columns at a time: a whole number of steps. */
 static void put_made_panel(const struct packed *p, const struct row_source *source, uint32_t panel,
                            uint8_t *out) {
     enum { SOME = 8, BLOCK_BYTES_MAX = 36 };
@@ -369,6 +404,7 @@ static void put_made_panel(const struct packed *p, const struct row_source *sour
     struct row_piece piece = {.first_row = panel * PANEL_ROWS, .row_count = PANEL_ROWS};
     CHECK(d->block_elems == Q8_BLOCK);
     CHECK(d->block_bytes <= BLOCK_BYTES_MAX);
+    CHECK(SOME * Q8_BLOCK % info.step_elems == 0);
     if (p->rows - piece.first_row < PANEL_ROWS) piece.row_count = p->rows - piece.first_row;
     for (; piece.first_block < p->cols / Q8_BLOCK; piece.first_block += SOME) {
         uint32_t left = p->cols / Q8_BLOCK - piece.first_block;
@@ -376,9 +412,9 @@ static void put_made_panel(const struct packed *p, const struct row_source *sour
         source->read(source, &piece, room);
         part.cols = piece.block_count * Q8_BLOCK;
         size_t row_bytes = (size_t)piece.block_count * d->block_bytes;
+        size_t step = piece.first_block * Q8_BLOCK / info.step_elems;
         for (uint32_t r = 0; r < piece.row_count; r++)
-            put_row(&part, room + r * row_bytes, r,
-                    out + (size_t)piece.first_block * info.step_bytes);
+            put_row(&part, room + r * row_bytes, r, out + step * info.step_bytes);
     }
 }
 
@@ -404,7 +440,7 @@ static void pack_share(void *ctx, uint32_t thread_idx, uint32_t thread_count) {
 /* False if the sizes wrap. */
 static bool set_sizes(struct packed *p) {
     struct pack_info info = pack_info(p->type);
-    size_t steps = p->cols / info.step_elems;
+    size_t steps = (p->cols + info.step_elems - 1) / info.step_elems;
     size_t panels;
     p->panel_count = (p->rows + PANEL_ROWS - 1) / PANEL_ROWS;
     return size_mul(steps, info.step_bytes, &p->panel_bytes) &&

@@ -18,12 +18,15 @@
  *                   two    128 bytes [half][r][c]: bits 2i, 2i + 1 to k = 16 half + 4i + c
  *                 A scale is d times its code and a minimum -dmin times its code, exact in f32.
  *   PACK_PLAIN    per k: 16 values in the file's own width.
+ *   PACK_F8       per 128 k: 16 scales f32, then for each k 16 codes. The last step of a row that
+ *                 is no multiple of 128 has room for 128, too.
  *
  * Scales and minima are f16 where the file keeps them so, else f32. Nibbles hold q + 8 for Q4_0,
  * whose kernels take 8 x isum away again, and the codes of tensor/dtype.h for formats that have
  * them: q + 32 for Q6_K, places in a table for IQ4_NL, IQ4_XS, NF4 and FP4. Bits of a packed
  * weight: Q4_K 4.63, Q5_K 5.63, Q6_K 6.56, IQ4_XS 4.31; the formats of f16 scales as in the file,
- * but Q5_0 8.5 and Q5_1 9; Q2_K 12 and Q3_K 10; INT4 4.75, NF4 and FP4 5, INT8 9, INT8_Z 10.
+ * but Q5_0 8.5 and Q5_1 9; Q2_K 12 and Q3_K 10; INT4 4.75, NF4 and FP4 5, INT8 9, INT8_Z 10,
+ * F8 8.25.
  *
  * Lifetime: made by pack_create, filled once, freed by pack_free. Thread: read-only once made.
  */
@@ -46,7 +49,7 @@ enum { PANEL_ROWS = 16 };
  * those of another version are packed anew. */
 enum { PACK_LAYOUT_VERSION = 2 };
 
-enum pack_layout { PACK_NIBBLES, PACK_BYTES, PACK_SUPER, PACK_PLAIN };
+enum pack_layout { PACK_NIBBLES, PACK_BYTES, PACK_SUPER, PACK_PLAIN, PACK_F8 };
 
 /* How a number format is packed. */
 struct pack_info {
@@ -54,14 +57,17 @@ struct pack_info {
     bool half_scales; /* scales and minima are f16 */
     bool has_min;
     bool has_zero;        /* minima are there as zero points */
-    uint32_t group_elems; /* 16 or 32; 0 for plain */
+    uint32_t group_elems; /* 16 or 32; 0 for plain and F8 */
     uint32_t high_bits;   /* of a code, beyond its nibble: 0, 1 or 2 */
-    uint32_t step_elems;  /* k of a step: 32; 256 of a superblock, 1 of a plain panel */
+    uint32_t step_elems;  /* k of a step: 32; 256 of a superblock, 1 of a plain panel, 128 of F8 */
     uint32_t step_bytes;
 };
 struct pack_info pack_info(enum dtype type);
 
 enum { PACK_SUPER_BLOCKS = 8, PACK_NIBBLE_BYTES = 256, PACK_HIGH_BYTES = 64 };
+
+/* Scales of a step of PACK_F8. */
+enum { PACK_F8_SCALE_BYTES = PANEL_ROWS * sizeof(float) };
 
 /* Byte offsets in a superblock: codes of scales and minima, values, and their steps from one b
  * to the next. d and -dmin are at its start. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/cpu/kernels_portable.h"
+#include "tensor/fp8.h"
 
 enum {
     VALUE_BYTES = PANEL_ROWS * Q8_BLOCK,
@@ -215,6 +216,23 @@ static void plain_panel(const struct packed *w, const uint8_t *panel, const stru
     }
 }
 
+/* Each value is rounded once, as dtype_dequant does, before it is multiplied. */
+static void f8_panel(const struct packed *w, const uint8_t *panel, const struct mm_row *rows,
+                     uint32_t count, float out[MM_TILE][PANEL_ROWS]) {
+    float scale[PANEL_ROWS] = {0}, values[PANEL_ROWS];
+    memset(out, 0, count * sizeof(out[0]));
+    for (uint32_t k = 0; k < w->cols; k++, panel += PANEL_ROWS) {
+        if (k % F8_RUN == 0) {
+            memcpy(scale, panel, sizeof(scale));
+            panel += PACK_F8_SCALE_BYTES;
+        }
+        for (int r = 0; r < PANEL_ROWS; r++) values[r] = fp8_to_f32(panel[r]) * scale[r];
+        for (uint32_t m = 0; m < count; m++)
+            for (int r = 0; r < PANEL_ROWS; r++)
+                out[m][r] = fmaf(values[r], rows[m].f32[k], out[m][r]);
+    }
+}
+
 mm_panel_fn *const portable_panels[DTYPE_COUNT] = {
     [DTYPE_F32] = plain_panel,   [DTYPE_F16] = plain_panel,    [DTYPE_BF16] = plain_panel,
     [DTYPE_Q4_0] = nibble_panel, [DTYPE_Q4_1] = nibble_panel,  [DTYPE_Q4_K] = super_panel,
@@ -222,5 +240,5 @@ mm_panel_fn *const portable_panels[DTYPE_COUNT] = {
     [DTYPE_Q8_0] = byte_panel,   [DTYPE_IQ4_NL] = table_panel, [DTYPE_IQ4_XS] = super_panel,
     [DTYPE_Q6_K] = super_panel,  [DTYPE_Q3_K] = byte_panel,    [DTYPE_Q2_K] = byte_panel,
     [DTYPE_INT4] = nibble_panel, [DTYPE_INT8] = byte_panel,    [DTYPE_INT8_Z] = byte_panel,
-    [DTYPE_NF4] = table_panel,   [DTYPE_FP4] = table_panel,
+    [DTYPE_NF4] = table_panel,   [DTYPE_FP4] = table_panel,    [DTYPE_F8] = f8_panel,
 };

@@ -26,13 +26,23 @@ static struct weight_row row_of(const struct weight *w, uint32_t expert, uint32_
     return r;
 }
 
+/* Block `b` of a row: in the file, or in `room`. */
+static const uint8_t *block_at(const struct weight_row *w, uint32_t b, uint8_t *room) {
+    const struct row_piece piece = {w->row, 1, b, 1};
+    if (!w->source) return w->data + (size_t)b * dtype_info(w->type)->block_bytes;
+    w->source->read(w->source, &piece, room);
+    return room;
+}
+
+/* Formats without integers: a fused multiply-add for each column, in rising order. */
 static float dot_plain(const struct weight_row *w, const float *x) {
-    size_t width = dtype_info(w->type)->block_bytes;
-    float acc = 0.0f;
+    uint32_t elems = dtype_info(w->type)->block_elems;
+    uint8_t room[BLOCK_BYTES_MAX];
+    float value[Q8_BLOCK], acc = 0.0f;
+    CHECK(elems <= Q8_BLOCK);
     for (uint32_t k = 0; k < w->cols; k++) {
-        float value;
-        dtype_dequant(w->type, w->data + k * width, 1, &value);
-        acc = fmaf(value, x[k], acc);
+        if (k % elems == 0) dtype_dequant(w->type, block_at(w, k / elems, room), elems, value);
+        acc = fmaf(value[k % elems], x[k], acc);
     }
     return acc;
 }
@@ -54,10 +64,7 @@ static float dot_quantised(const struct weight_row *w, const struct q8_row *x) {
     uint8_t room[BLOCK_BYTES_MAX];
     CHECK(info->block_bytes <= BLOCK_BYTES_MAX);
     for (uint32_t k = 0, b = 0; k < w->cols; k += info->block_elems, b++) {
-        const struct row_piece piece = {w->row, 1, b, 1};
-        if (w->source) w->source->read(w->source, &piece, room);
-        const uint8_t *block = w->source ? room : w->data + (size_t)b * info->block_bytes;
-        dtype_unpack(w->type, block, q, scale, min);
+        dtype_unpack(w->type, block_at(w, b, room), q, scale, min);
         for (uint32_t e = 0; e < info->block_elems; e += elems) {
             acc = add_group(acc, x, k + e, elems, q + e, scale[e / elems]);
             if (info->has_min) acc = fmaf(min[e / elems], dsum[(k + e) / elems], acc);
@@ -68,7 +75,7 @@ static float dot_quantised(const struct weight_row *w, const struct q8_row *x) {
 
 /* Row `row` of `src`, from column `col` on, times one row of a weight. */
 static float dot(const struct mat *src, uint32_t row, uint32_t col, const struct weight_row *w) {
-    if (!dtype_is_quantised(w->type)) return dot_plain(w, mat_f32(src, row) + col);
+    if (!dtype_has_integers(w->type)) return dot_plain(w, mat_f32(src, row) + col);
     struct q8_row x = mat_q8_read(src, row, col);
     return dot_quantised(w, &x);
 }

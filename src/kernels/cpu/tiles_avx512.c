@@ -15,7 +15,7 @@ enum {
     QUAD = 4,
 };
 
-bool tiles_take(enum dtype type) { return dtype_is_quantised(type); }
+bool tiles_take(enum dtype type) { return dtype_has_integers(type); }
 
 size_t tiles_row_bytes(uint32_t cols) {
     return (size_t)(cols / Q8_BLOCK) * (TILE_STEP + 2 * TILE_NUMBERS);

@@ -45,7 +45,7 @@ static struct work product_work(const struct matmul_part *parts, uint32_t count,
         const struct weight *m = parts[i].weight;
         double ops = 2.0 * m->rows * m->cols * rows;
         w.memory_bytes += weight_bytes(m) * copies;
-        *(dtype_is_quantised(m->type) ? &w.int8_ops : &w.f32_ops) += ops;
+        *(dtype_has_integers(m->type) ? &w.int8_ops : &w.f32_ops) += ops;
     }
     return w;
 }

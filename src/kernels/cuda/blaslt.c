@@ -15,7 +15,7 @@
  * proposes or, if choices are timed, the fastest of those that give the bits of our own kernel; of
  * fp8, where its bits are not those of our kernel (fp8.c), those of the first that it proposes.
  *
- * Entry points: cuda_blas_open, cuda_blas_run.
+ * Entry points: cuda_blas_open, cuda_blas_open_fp8, cuda_blas_run.
  */
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -60,7 +60,8 @@ struct blas_functions {
     BLAS_FUNCTIONS(DECLARE)
 };
 
-enum { OF_A_RANGE = 1 << 30 }; /* beside the rows of a key */
+enum { OF_A_RANGE = 1 << 30 };  /* beside the rows of a key */
+enum { FREE_SCALES = 1 << 16 }; /* beside its form */
 
 /* What an algorithm is chosen by. */
 struct choice_key {
@@ -138,7 +139,8 @@ static bool make_product(struct cuda_blas *b, cublasLtMatmulDesc_t *out) {
 }
 
 /* Without it fp8 products go to our own kernel: no error. */
-static void make_product_fp8(struct cuda_blas *b) {
+void cuda_blas_open_fp8(struct cuda_blas *b) {
+    if (!b || b->product_fp8) return;
     const int8_t fast = 1;
     const int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
     static const cublasLtMatmulDescAttributes_t modes[] = {CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
@@ -249,7 +251,6 @@ enum status cuda_blas_open(struct cuda_device *dev, const struct cuda_library_op
         cuda_blas_close(b);
         return st;
     }
-    if (dev->fp8_weights) make_product_fp8(b);
     if (b->is_timed && options->keep_dir) read_kept(b, dev, options);
     *out = b;
     return ST_OK;
@@ -446,7 +447,7 @@ static bool trial_init(const struct cuda_gemm *g, uint32_t rows, struct trial *t
 
 /* Which bits algorithms must have: those of our own kernel, or of the first that gives any. */
 static bool has_own_rule(const struct cuda_blas *b, const struct cuda_gemm *g) {
-    return g->form != CUDA_FP8 || b->dev->fp8_has_own_bits;
+    return g->form != CUDA_FP8 || cuda_fp8_is_own(&b->dev->fp8, g->free_scales);
 }
 
 /* The first rows by our own kernel, to the host. */
@@ -578,7 +579,7 @@ static void choose_algo(struct cuda_blas *b, const struct cuda_gemm *g, uint32_t
 static bool run_chosen(struct cuda_blas *b, const struct cuda_gemm *g, const struct layouts *l,
                        bool is_timed, bool *is_refused, struct CUstream_st *stream) {
     uint32_t rows = is_timed ? cuda_blas_range(g->rows) : g->rows;
-    struct choice_key key = {g->form,
+    struct choice_key key = {g->form | (g->free_scales ? FREE_SCALES : 0),
                              rows | (is_timed ? OF_A_RANGE : 0),
                              g->weights,
                              g->cols,
@@ -592,6 +593,7 @@ static bool run_chosen(struct cuda_blas *b, const struct cuda_gemm *g, const str
 
 bool cuda_blas_run(struct cuda_blas *b, const struct cuda_gemm *g, struct CUstream_st *stream) {
     struct layouts l = {0};
+    CHECK(!(g->free_scales && g->add));
     bool is_ready = layouts_init(b, g, &l), is_refused = false;
     bool is_done = is_ready && b->is_timed && run_chosen(b, g, &l, true, &is_refused, stream);
     if (is_ready && !is_done && !is_refused)

@@ -17,6 +17,8 @@ struct cuda_library_options;
 /* ST_MISSING says where the library was looked for. Algorithms that were kept are read. */
 enum status cuda_blas_open(struct cuda_device *dev, const struct cuda_library_options *options,
                            struct cuda_blas **out, struct err *err);
+/* Before the first product of fp8. NULL is fine. */
+void cuda_blas_open_fp8(struct cuda_blas *b);
 /* New algorithms are kept. NULL is fine. */
 void cuda_blas_close(struct cuda_blas *b);
 
@@ -27,6 +29,7 @@ struct cuda_gemm {
     uint32_t rows, weights, cols;
     const void *x, *w;              /* rows of `cols` */
     const float *x_scale, *w_scale; /* fp8: [rows], [weights]; multiples of 16 bytes */
+    bool free_scales;               /* fp8: w_scale are any floats; then not with `add` */
     float *dst;
     size_t dst_floats; /* from one row to the next */
     bool add;

@@ -14,6 +14,7 @@
 #include "graph/op.h"
 #include "graph/tape.h"
 #include "graph/weight.h"
+#include "kernels/cuda/fp8.h"
 #include "kernels/cuda/launch_attention.h"
 #include "kernels/cuda/launch_fp8.h"
 #include "kernels/cuda/launch_sample.h"
@@ -52,9 +53,8 @@ struct cuda_device {
     uint32_t multiprocessors;
     struct cuda_switches switches;
     struct CUstream_st *stream;
-    struct cuda_blas *blas; /* NULL: our own kernels do all products */
-    bool fp8_weights;       /* weights of 16 bits become e4m3 */
-    bool fp8_has_own_bits;  /* cuBLASLt's products of them have the bits of product_fp8.cu */
+    struct cuda_blas *blas;   /* NULL: our own kernels do all products */
+    struct cuda_fp8_ways fp8; /* fp8.h */
     struct cuda_weight *weights;
     struct cuda_upload *upload; /* while weights are copied; NULL: not needed yet */
     struct cuda_watch *watch;   /* NULL: no callback is set */

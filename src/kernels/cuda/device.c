@@ -207,7 +207,8 @@ static enum status check_card(struct cuda_device *dev, struct err *err) {
     dev->multiprocessors = (uint32_t)prop.multiProcessorCount;
     if (prop.major != HOPPER_MAJOR || prop.sharedMemPerBlockOptin < SHARED_BYTES_OF_FEW)
         turn_off_hopper(&dev->switches);
-    if (dev->fp8_weights && prop.major != HOPPER_MAJOR)
+    dev->fp8.is_there = prop.major == HOPPER_MAJOR;
+    if (dev->fp8.is_wanted && !dev->fp8.is_there)
         return err_set(
             err, ST_BAD,
             "cuda: --weights fp8 needs an H100 or H200 (compute capability 9.0); card %d, "
@@ -227,9 +228,8 @@ static enum status open_card(struct cuda_device *dev, const struct cuda_library_
     if (cudaSetDevice(dev->card) != cudaSuccess ||
         cudaStreamCreateWithFlags(&dev->stream, cudaStreamNonBlocking) != cudaSuccess)
         return cuda_check("opening the card", err);
+    cuda_rows_prepare();
     cuda_product_mma_prepare();
-    if (dev->fp8_weights) cuda_product_fp8_prepare();
-    if (dev->fp8_weights) cuda_fp8_rows_prepare();
     if (dev->switches.few_rows) cuda_product_few_prepare();
     if (dev->switches.two_rows) cuda_product_two_prepare();
     if (dev->switches.few_codes) cuda_product_codes_few_prepare();
@@ -237,9 +237,8 @@ static enum status open_card(struct cuda_device *dev, const struct cuda_library_
     cuda_product_codes_mma_prepare();
     cuda_attention_mma_prepare();
     TRY(cuda_check("preparing kernels", err));
-    if (o->switches.without_cublaslt) return ST_OK;
-    TRY(cuda_blas_open(dev, o, &dev->blas, err));
-    if (dev->fp8_weights) dev->fp8_has_own_bits = cuda_fp8_check(dev);
+    if (!o->switches.without_cublaslt) TRY(cuda_blas_open(dev, o, &dev->blas, err));
+    if (dev->fp8.is_wanted) cuda_fp8_open(dev);
     return cuda_check("trying fp8 products", err);
 }
 
@@ -255,10 +254,11 @@ enum status jitney_cuda_open(const struct cuda_library_options *options, struct 
     if (!dev) return err_set(err, ST_NOMEM, "cuda: out of memory for the device");
     dev->card = options->card;
     dev->switches = options->switches;
-    dev->fp8_weights = options->fp8_weights;
+    dev->fp8.is_wanted = options->fp8_weights;
     snprintf(dev->name, sizeof(dev->name), "cuda:%d", dev->card);
     enum status st = open_card(dev, options, err);
     if (st != ST_OK) {
+        cuda_blas_close(dev->blas);
         if (dev->stream) cudaStreamDestroy(dev->stream);
         mem_free(dev);
         return st;

@@ -20,6 +20,7 @@ enum { SHAPES_MAX = 64, PATTERN_BYTES = 1 << 20 };
 struct shape {
     uint32_t rows, cols, parts;
     enum cuda_form form;
+    bool free_scales;
     struct operand dst;
 };
 
@@ -30,14 +31,16 @@ struct shapes {
 
 static bool is_same(const struct shape *a, const struct shape *b) {
     return a->rows == b->rows && a->cols == b->cols && a->parts == b->parts && a->form == b->form &&
-           a->dst.value == b->dst.value && a->dst.col == b->dst.col;
+           a->free_scales == b->free_scales && a->dst.value == b->dst.value &&
+           a->dst.col == b->dst.col;
 }
 
 /* Is this a product that cuBLASLt does, and the first of its shape? */
 static bool is_new(struct shapes *known, const struct op *op) {
     if (op->kind != OP_MATMUL || known->count == SHAPES_MAX) return false;
     const struct cuda_matrix *w = cuda_matrix_of(op->matmul.parts[0].weight);
-    struct shape s = {w->rows, w->cols, op->matmul.part_count, w->form, op->matmul.dst};
+    struct shape s = {w->rows, w->cols,        op->matmul.part_count,
+                      w->form, w->free_scales, op->matmul.dst};
     if (w->form != CUDA_BF16 && w->form != CUDA_F16 && w->form != CUDA_FP8) return false;
     for (uint32_t i = 0; i < known->count; i++)
         if (is_same(&known->list[i], &s)) return false;

@@ -4,7 +4,12 @@
  * cuBLASLt computes every number of rows, and its algorithms must agree with each other. Either way
  * a row has one set of bits.
  *
- * Entry point: cuda_fp8_check.
+ * With scales that are powers of two a sum is multiplied exactly, so it does not matter how
+ * cuBLASLt adds to what is there. With the scales of a file it does: a fused multiply-add would
+ * round once where our kernel rounds twice. So such products are added by a kernel of ours, and
+ * tried without.
+ *
+ * Entry point: cuda_fp8_open.
  */
 #include <cuda_runtime_api.h>
 #include <string.h>
@@ -15,6 +20,7 @@
 #include "kernels/cuda/cuda_int.h"
 #include "kernels/cuda/fp8.h"
 #include "kernels/cuda/fp8_scale.h"
+#include "kernels/cuda/launch_fp8.h"
 
 /* A product of random numbers: some are tried, from one row on. */
 enum { ROWS_MAX = 72, WEIGHTS = 128, COLS = 2048 };
@@ -35,9 +41,12 @@ static void fill_codes(uint8_t *out, size_t count, uint64_t seed) {
     }
 }
 
-static void fill_scales(float *out, uint32_t count, uint64_t seed) {
-    for (uint32_t i = 0; i < count; i++)
-        out[i] = cuda_fp8_power(127 - 12 + (int32_t)(rng_at(seed, 0, i) % 8));
+static void fill_scales(float *out, uint32_t count, bool is_free, uint64_t seed) {
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t random = rng_at(seed, 0, i);
+        float more = is_free ? (float)(random >> 40) * 0x1p-24f : 0.0f;
+        out[i] = cuda_fp8_power(127 - 12 + (int32_t)(random % 8)) * (1.0f + more);
+    }
 }
 
 static void run_own(const struct cuda_device *dev, const struct cuda_gemm *g, float *dst) {
@@ -60,9 +69,9 @@ static void run_own(const struct cuda_device *dev, const struct cuda_gemm *g, fl
     cuda_product_fp8(&p, dev->multiprocessors, &queue);
 }
 
-/* Twice: the second time to what the first has left. */
+/* Where it may add, twice: the second time to what the first has left. */
 static bool agrees(const struct cuda_device *dev, struct arrays *card, struct arrays *host,
-                   uint32_t rows) {
+                   bool is_free, uint32_t rows) {
     struct cuda_gemm g = {.form = CUDA_FP8,
                           .rows = rows,
                           .weights = WEIGHTS,
@@ -71,10 +80,11 @@ static bool agrees(const struct cuda_device *dev, struct arrays *card, struct ar
                           .w = card->w,
                           .x_scale = card->x_scale,
                           .w_scale = card->w_scale,
+                          .free_scales = is_free,
                           .dst = card->theirs,
                           .dst_floats = WEIGHTS};
     size_t bytes = (size_t)rows * WEIGHTS * sizeof(float);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < (is_free ? 1 : 2); i++) {
         g.add = i == 1;
         if (!cuda_blas_run(dev->blas, &g, dev->stream)) return false;
         run_own(dev, &g, card->own);
@@ -85,20 +95,30 @@ static bool agrees(const struct cuda_device *dev, struct arrays *card, struct ar
     return memcmp(host->theirs, host->own, bytes) == 0;
 }
 
-bool cuda_fp8_check(struct cuda_device *dev) {
+static bool check(struct cuda_device *dev, bool is_free) {
     struct arrays *host = mem_zalloc(sizeof(*host)), *card = cuda_take(dev, sizeof(*card));
     bool is_same = dev->blas && host && card;
     if (is_same) {
         fill_codes(host->x, sizeof(host->x), 1);
         fill_codes(host->w, sizeof(host->w), 2);
-        fill_scales(host->x_scale, ROWS_MAX, 3);
-        fill_scales(host->w_scale, WEIGHTS, 4);
+        fill_scales(host->x_scale, ROWS_MAX, false, 3);
+        fill_scales(host->w_scale, WEIGHTS, is_free, 4);
         is_same = cudaMemcpy(card, host, sizeof(*host), cudaMemcpyHostToDevice) == cudaSuccess &&
                   cudaDeviceSynchronize() == cudaSuccess;
     }
     for (int i = 0; i < ROW_COUNTS && is_same; i++)
-        is_same = agrees(dev, card, host, row_counts[i]);
+        is_same = agrees(dev, card, host, is_free, row_counts[i]);
     cuda_give(dev, card, sizeof(*card));
     mem_free(host);
     return is_same;
+}
+
+void cuda_fp8_open(struct cuda_device *dev) {
+    if (dev->fp8.is_open) return;
+    dev->fp8.is_open = true;
+    cuda_product_fp8_prepare();
+    cuda_fp8_rows_prepare();
+    cuda_blas_open_fp8(dev->blas);
+    dev->fp8.has_own_bits = check(dev, false);
+    dev->fp8.free_has_own_bits = check(dev, true);
 }

@@ -327,6 +327,8 @@ static void launch_rows(const SOURCE &source, uint32_t rows, const struct cuda_h
 
 void cuda_fp8_rows_prepare(void) {
     static constexpr int bytes = CUDA_FP8_COLS_MAX * (int)sizeof(float);
+    cudaFuncSetAttribute(norm_fp8_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         CUDA_NORM_SHARED * (int)sizeof(float));
     cudaFuncSetAttribute(fp8_rows_kernel<struct act_source>,
                          cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     cudaFuncSetAttribute(fp8_rows_kernel<struct plain_source>,

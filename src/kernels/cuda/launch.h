@@ -52,6 +52,7 @@ struct cuda_norm {
 };
 bool cuda_norm_rounds(uint32_t cols, uint32_t group);
 void cuda_norm(const struct cuda_norm *a, const struct cuda_queue *queue);
+void cuda_rows_prepare(void); /* once for each card, before its first norm */
 
 /* Rows of tensor/q8.h; q8.col is 0. */
 void cuda_quantise(const struct cuda_mat *src, const struct cuda_mat *q8,
@@ -161,7 +162,6 @@ void cuda_product_few_prepare(void); /* once for each card, before its first pro
 bool cuda_product_two_can(const struct cuda_few *f);
 void cuda_product_two(const struct cuda_few *f, const struct cuda_queue *queue);
 void cuda_product_two_prepare(void);
-
 /* Likewise for quantised weights; not of every width. */
 bool cuda_product_codes_few_can(const struct cuda_product *a);
 void cuda_product_codes_few(const struct cuda_product *a, uint32_t multiprocessors,

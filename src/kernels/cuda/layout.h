@@ -42,6 +42,7 @@
 
 /* The order of sums in attention and norms, as in kernels/cpu/numerics.h; tests/gpu compares. */
 enum { CUDA_ATTN_SEGMENT = 256, CUDA_ATTN_LANES = 16, CUDA_NORM_LANES = 16 };
+enum { CUDA_NORM_SHARED = 16384 }; /* columns of a norm's group that a block keeps */
 
 enum { CUDA_TILE_TOKENS = 16, CUDA_TILE_ROWS = 32, CUDA_CODE_RUN = 16, CUDA_K_RUN = 8 };
 

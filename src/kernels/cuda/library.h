@@ -52,6 +52,7 @@ struct cuda_switches {
     bool dense;            /* norms of many rows that become e4m3: with more of them at once */
     bool act_clusters;     /* acts of up to 64 rows that become e4m3 in one launch (sm_90) */
     bool e4m3_card;        /* rows become e4m3 by the card's own instruction (sm_89) */
+    bool stored_fp8;       /* matrices that the file has in fp8 stay so where they can (sm_90) */
     bool lean;             /* norms and acts four numbers at a time; results that are wanted in 16
                               bits alone are not written as floats */
 };

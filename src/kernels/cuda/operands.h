@@ -40,6 +40,7 @@ struct cuda_matrix {
     uint32_t bits;            /* codes: of each, 8 or 4 */
     const void *data;         /* plain, fp8: [experts][rows][row_elems]; codes: layout.h */
     const float *scale, *min; /* codes; min NULL: the format has none. fp8: scale [rows] */
+    bool free_scales;         /* fp8: scales are any floats, not powers of two (fp8_scale.h) */
     size_t expert_elems;      /* of data, from one expert to the next; codes: bytes */
     size_t expert_scales;     /* of scale and min */
 };

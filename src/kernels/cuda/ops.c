@@ -301,9 +301,15 @@ static void launch_own(const struct cuda_run *x, const struct cuda_product *a) {
         cuda_product_mma(a, &x->queue);
 }
 
-/* Through cuBLASLt; false: it has nothing for this shape. A bias takes a second kernel. */
+/* Whether cuBLASLt's results are not those of the product: what is added to them takes a second
+ * kernel. With scales that are no powers of two, adding rounds in cuBLASLt's own way. */
+static bool needs_finish(const struct cuda_matrix *w, bool has_bias, bool add) {
+    return has_bias || (w->free_scales && add);
+}
+
+/* Through cuBLASLt; false: it has nothing for this shape. */
 static bool launch_blas(const struct cuda_run *x, const struct cuda_product *a) {
-    bool in_place = !a->bias;
+    bool in_place = !needs_finish(&a->w, a->bias != NULL, a->add);
     struct cuda_gemm g = {.form = a->w.form,
                           .rows = a->row_count,
                           .weights = a->w.rows,
@@ -312,6 +318,7 @@ static bool launch_blas(const struct cuda_run *x, const struct cuda_product *a) 
                           .w = a->w.data,
                           .x_scale = a->x_scale,
                           .w_scale = a->w.scale,
+                          .free_scales = a->w.free_scales,
                           .dst = x->scratch->rows,
                           .dst_floats = a->w.rows,
                           .add = in_place && a->add};
@@ -407,9 +414,10 @@ static bool quantising_of(const struct cuda_run *x, const struct op *op,
 /* ---- any product ---- */
 
 /* From so many rows on cuBLASLt does products. */
-static uint32_t rows_of_blas(const struct cuda_run *x, enum cuda_form form) {
-    if (form == CUDA_FP8 && !x->dev->fp8_has_own_bits) return 1;
-    if (form == CUDA_FP8) return x->dev->switches.few_rows ? CUDA_FEW_ROWS + 1 : 1;
+static uint32_t rows_of_blas(const struct cuda_run *x, const struct cuda_matrix *w) {
+    bool is_fp8 = w->form == CUDA_FP8;
+    if (is_fp8 && !cuda_fp8_is_own(&x->dev->fp8, w->free_scales)) return 1;
+    if (is_fp8) return x->dev->switches.few_rows ? CUDA_FEW_ROWS + 1 : 1;
     return x->dev->switches.few_rows ? CUDA_FEW_ROWS + 1 : CUDA_MANY_ROWS;
 }
 
@@ -440,7 +448,7 @@ static void launch_matmul(const struct cuda_run *x, const struct op *op) {
             a.x = x->scratch->x[0];
             a.x_scale = x->scratch->x_scale[0];
         }
-        bool is_blas = converts && x->dev->blas && src.row_count >= rows_of_blas(x, a.w.form);
+        bool is_blas = converts && x->dev->blas && src.row_count >= rows_of_blas(x, &a.w);
         if (!is_blas || !launch_blas(x, &a)) launch_own(x, &a);
     }
 }
@@ -666,16 +674,16 @@ static void measure_result(const struct tape *t, struct operand dst, struct oper
     raise_to(&s->row_floats, rows * tape_value_at(t, q8.value)->cols);
 }
 
-static void measure_parts(const struct tape *t, const struct matmul_part *parts, uint32_t count,
-                          struct operand src, uint32_t segments, struct cuda_scratch *s) {
-    size_t rows = rows_max_of(t, src), all_rows = 0;
+static void measure_parts(const struct matmul_part *parts, uint32_t count, size_t rows,
+                          uint32_t segments, bool add, struct cuda_scratch *s) {
+    size_t all_rows = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct cuda_matrix *w = cuda_matrix_of(parts[i].weight);
         if (!is_short(w->form)) continue;
         if (w->form == CUDA_FP8) raise_to(&s->x_rows, rows);
         raise_to(&s->x_bytes, rows * segments * w->row_elems * sizeof(uint16_t));
         all_rows += w->rows;
-        if (parts[i].bias) raise_to(&s->row_floats, rows * all_rows);
+        if (needs_finish(w, parts[i].bias != NULL, add)) raise_to(&s->row_floats, rows * all_rows);
     }
 }
 
@@ -702,11 +710,12 @@ enum status cuda_op_measure(const struct tape *t, uint32_t i, const struct progr
         measure_result(t, op->act.dst, op->act.q8, rows_max_of(t, op->act.gate), s);
         return ST_OK;
     case OP_MATMUL:
-        measure_parts(t, op->matmul.parts, op->matmul.part_count, op->matmul.src, 1, s);
+        measure_parts(op->matmul.parts, op->matmul.part_count, rows_max_of(t, op->matmul.src), 1,
+                      op->matmul.add, s);
         return ST_OK;
     case OP_EXPERT_MATMUL:
-        measure_parts(t, op->expert_matmul.parts, op->expert_matmul.part_count,
-                      op->expert_matmul.src, op->expert_matmul.used, s);
+        measure_parts(op->expert_matmul.parts, op->expert_matmul.part_count,
+                      rows_max_of(t, op->expert_matmul.src), op->expert_matmul.used, false, s);
         return ST_OK;
     case OP_ATTENTION:
         measure_result(t, op->attention.dst, op->attention.q8, rows_max_of(t, op->attention.q), s);

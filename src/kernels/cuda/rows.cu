@@ -6,6 +6,8 @@
  * owns a group.
  * Cost: bound by memory and, with few rows, by the launch.
  */
+#include <cuda_runtime.h>
+
 #include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/device_mat.cuh"
 #include "kernels/cuda/device_math.cuh"
@@ -100,7 +102,7 @@ static __global__ void norm_large_kernel(struct cuda_norm a) {
     }
 }
 
-static constexpr uint32_t SMALL_GROUP = 512, SHARED_GROUP = 12288;
+static constexpr uint32_t SMALL_GROUP = 512;
 
 /* The same for a row that is one group, without bias and q8, four numbers at a time. Up to `FOURS`
  * fours a thread stay in registers; their weights are read before the row is there. */
@@ -167,13 +169,13 @@ static bool launch_norm_wide(const struct cuda_norm *a, const struct cuda_queue 
 }
 
 bool cuda_norm_rounds(uint32_t cols, uint32_t group) {
-    return cols == group && group > SMALL_GROUP && group <= SHARED_GROUP;
+    return cols == group && group > SMALL_GROUP && group <= CUDA_NORM_SHARED;
 }
 
 void cuda_norm(const struct cuda_norm *a, const struct cuda_queue *queue) {
     uint32_t groups = a->src.cols / a->group, per_block = ROW_THREADS / NORM_LANES;
     if (a->src.row_count == 0) return;
-    if (a->group <= SMALL_GROUP || a->group > SHARED_GROUP) {
+    if (a->group <= SMALL_GROUP || a->group > CUDA_NORM_SHARED) {
         dim3 grid(a->src.row_count, (groups + per_block - 1) / per_block);
         launch(queue, norm_small_kernel, grid, ROW_THREADS, 0, *a);
         return;
@@ -181,6 +183,12 @@ void cuda_norm(const struct cuda_norm *a, const struct cuda_queue *queue) {
     if (launch_norm_wide(a, queue)) return;
     dim3 grid(a->src.row_count, groups);
     launch(queue, norm_large_kernel, grid, ROW_THREADS, a->group * sizeof(float), *a);
+}
+
+/* From 12,288 columns on a row is more than a block has without asking. */
+void cuda_rows_prepare(void) {
+    cudaFuncSetAttribute(norm_large_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         CUDA_NORM_SHARED * (int)sizeof(float));
 }
 
 /* ---- quantise ---- */

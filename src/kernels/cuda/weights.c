@@ -6,7 +6,9 @@
  * byte; and 4 or 8 for each group of 16 or 32.
  *
  * With fp8 weights, matrices of 16 bits go to the card as they are, into memory that serves them
- * one after the other, and become e4m3 there; not so experts, and what keeps its type.
+ * one after the other, and become e4m3 there; not so experts, and what keeps its type. Matrices
+ * that the file has in fp8 with a scale for each row go there as they are stored, with the same
+ * exceptions; all others of the file's fp8 become bf16.
  *
  * The parts of one product (queries, keys and values; gate and up) are put behind each other when a
  * program is made.
@@ -20,9 +22,16 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/cuda/cuda_int.h"
+#include "kernels/cuda/fp8.h"
 #include "kernels/cuda/upload.h"
 
-enum { PIECE_BYTES = 8 << 20, BLOCK_ELEMS_MAX = 256, GROUPS_MAX = 16 };
+enum {
+    PIECE_BYTES = 8 << 20,
+    F8_BLOCK_ELEMS = 32,
+    F8_BLOCK_BYTES = 36,
+    BLOCK_ELEMS_MAX = 256,
+    GROUPS_MAX = 16
+};
 /* Columns of fp8 weights: filled up to a multiple of FP8_COLS, and as many as product_fp8.cu has
  * room for. */
 enum { FP8_COLS = 128, FP8_WIDTH_MAX = 16384 };
@@ -44,8 +53,8 @@ static bool is_bf16_exact(const struct weight *w) {
 }
 
 static enum cuda_form form_of(const struct weight *w) {
-    if (dtype_is_quantised(w->type)) return CUDA_CODES;
-    if (w->type == DTYPE_BF16) return CUDA_BF16;
+    if (dtype_has_integers(w->type)) return CUDA_CODES;
+    if (w->type == DTYPE_BF16 || w->type == DTYPE_F8) return CUDA_BF16;
     if (w->type == DTYPE_F16) return CUDA_F16;
     return w->use == WEIGHT_VECTOR || !is_bf16_exact(w) ? CUDA_F32 : CUDA_BF16;
 }
@@ -55,14 +64,22 @@ static uint32_t code_bits(enum dtype type) {
     return type == DTYPE_Q4_K || type == DTYPE_Q4_1 || type == DTYPE_INT4 ? 4 : 8;
 }
 
+/* The file's own codes and scales serve as they are. */
+static bool is_stored_fp8(const struct cuda_device *dev, const struct weight *w) {
+    return w->type == DTYPE_F8 && w->source && w->source->has_row_scales &&
+           dev->switches.stored_fp8 && dev->fp8.is_there;
+}
+
 static bool becomes_fp8(const struct cuda_device *dev, const struct weight *w,
                         enum cuda_form form) {
-    if (!dev->fp8_weights || w->use != WEIGHT_MATRIX || w->keeps_type) return false;
+    if (!dev->fp8.is_wanted && !is_stored_fp8(dev, w)) return false;
+    if (w->use != WEIGHT_MATRIX || w->keeps_type) return false;
     return (form == CUDA_BF16 || form == CUDA_F16) && w->experts == 1 && w->cols <= FP8_WIDTH_MAX;
 }
 
-static void describe_fp8(struct cuda_matrix *m, size_t *bytes) {
+static void describe_fp8(struct cuda_matrix *m, bool is_stored, size_t *bytes) {
     m->form = CUDA_FP8;
+    m->free_scales = is_stored;
     m->row_elems = round_up(m->cols, FP8_COLS);
     m->expert_elems = (size_t)m->rows * m->row_elems;
     *bytes = m->expert_elems + m->rows * sizeof(float);
@@ -140,8 +157,123 @@ static bool copy_halved(const struct weight *w, const struct cuda_matrix *m, uin
     return true;
 }
 
+/* ---- weights that the file has in fp8 ---- */
+
+/* Such a weight on its way to the card, perhaps by several threads. */
+struct f8_job {
+    const struct weight *w;
+    const struct cuda_matrix *m; /* bf16, or fp8: `scale` is where its scales go */
+    uint8_t *to;
+    float *scale;
+    uint32_t rows_at_once; /* in a piece */
+    atomic_uint next;      /* the first piece that no thread has taken */
+};
+
+/* What a thread needs for it. */
+struct f8_room {
+    uint8_t *blocks; /* of a row */
+    float *floats;   /* of a row, or the scales of a piece */
+    uint8_t *rows;   /* of a piece; zeros behind the columns */
+};
+
+static void f8_room_deinit(struct f8_room *r) {
+    mem_free(r->blocks);
+    mem_free(r->floats);
+    mem_free(r->rows);
+}
+
+static size_t width_of(const struct cuda_matrix *m) {
+    return m->form == CUDA_FP8 ? 1 : sizeof(uint16_t);
+}
+
+static bool f8_room_init(const struct f8_job *job, struct f8_room *r) {
+    uint32_t cols = job->w->cols, floats = cols > job->rows_at_once ? cols : job->rows_at_once;
+    r->blocks = mem_alloc_array(cols / F8_BLOCK_ELEMS, F8_BLOCK_BYTES);
+    r->floats = mem_alloc_array(floats, sizeof(float));
+    r->rows = mem_zalloc_array(job->rows_at_once, job->m->row_elems * width_of(job->m));
+    return r->blocks && r->floats && r->rows;
+}
+
+/* The blocks of a row: in the file, or in room->blocks. */
+static const uint8_t *f8_row(const struct weight *w, uint32_t expert, uint32_t row,
+                             const struct f8_room *room) {
+    uint32_t blocks = w->cols / F8_BLOCK_ELEMS;
+    const struct row_piece piece = {row, 1, 0, blocks};
+    if (!w->source) return weight_data(w, expert) + (size_t)row * blocks * F8_BLOCK_BYTES;
+    const struct row_source *source = weight_source(w, expert);
+    source->read(source, &piece, room->blocks);
+    return room->blocks;
+}
+
+static void f8_put_bf16(const struct weight *w, const uint8_t *blocks, const struct f8_room *room,
+                        uint16_t *out) {
+    dtype_dequant(DTYPE_F8, blocks, w->cols, room->floats);
+    for (uint32_t k = 0; k < w->cols; k++) out[k] = bf16_from_f32(room->floats[k]);
+}
+
+/* Codes alone; a row has one scale. */
+static float f8_put_codes(const struct weight *w, const uint8_t *blocks, uint8_t *out) {
+    float scale;
+    memcpy(&scale, blocks, sizeof(scale));
+    for (uint32_t k = 0; k < w->cols; k += F8_BLOCK_ELEMS, blocks += F8_BLOCK_BYTES)
+        memcpy(out + k, blocks + sizeof(float), F8_BLOCK_ELEMS);
+    return scale;
+}
+
+static bool send_f8_rows(const struct f8_job *job, uint32_t expert, uint32_t first, uint32_t count,
+                         const struct f8_room *room) {
+    const struct cuda_matrix *m = job->m;
+    size_t row_bytes = m->row_elems * width_of(m), at = expert * m->expert_elems * width_of(m);
+    for (uint32_t r = 0; r < count; r++) {
+        const uint8_t *blocks = f8_row(job->w, expert, first + r, room);
+        uint8_t *out = room->rows + r * row_bytes;
+        if (m->form == CUDA_FP8)
+            room->floats[r] = f8_put_codes(job->w, blocks, out);
+        else
+            f8_put_bf16(job->w, blocks, room, (uint16_t *)(void *)out);
+    }
+    if (cudaMemcpy(job->to + at + first * row_bytes, room->rows, count * row_bytes,
+                   cudaMemcpyHostToDevice) != cudaSuccess)
+        return false;
+    return m->form != CUDA_FP8 ||
+           cudaMemcpy(job->scale + first, room->floats, count * sizeof(float),
+                      cudaMemcpyHostToDevice) == cudaSuccess;
+}
+
+/* Makes and copies pieces until none are left. A piece lies within one expert. */
+static bool send_f8(void *ctx) {
+    struct f8_job *job = ctx;
+    uint32_t rows = job->w->rows, pieces = (rows + job->rows_at_once - 1) / job->rows_at_once;
+    struct f8_room room = {NULL, NULL, NULL};
+    bool is_fine = f8_room_init(job, &room);
+    while (is_fine) {
+        uint32_t n = atomic_fetch_add(&job->next, 1);
+        if (n >= pieces * job->w->experts) break;
+        uint32_t first = n % pieces * job->rows_at_once, left = rows - first;
+        uint32_t count = left < job->rows_at_once ? left : job->rows_at_once;
+        is_fine = send_f8_rows(job, n / pieces, first, count, &room);
+    }
+    f8_room_deinit(&room);
+    return is_fine;
+}
+
+/* `scale`: where the scales of m, in fp8, go; NULL of bf16. */
+static bool copy_f8(struct cuda_device *dev, const struct weight *w, const struct cuda_matrix *m,
+                    uint8_t *to, float *scale) {
+    size_t row_bytes = m->row_elems * width_of(m);
+    struct f8_job job = {.w = w,
+                         .m = m,
+                         .to = to,
+                         .scale = scale,
+                         .rows_at_once = (uint32_t)(CODES_PIECE_BYTES / row_bytes) + 1};
+    struct cuda_upload *upload =
+        upload_for(dev, w->experts * m->expert_elems * width_of(m), CODES_PIECE_BYTES * 2);
+    return upload ? cuda_upload_run(upload, send_f8, &job) : send_f8(&job);
+}
+
 static bool copy_numbers(struct cuda_device *dev, const struct weight *w,
                          const struct cuda_matrix *m, uint8_t *to) {
+    if (w->type == DTYPE_F8) return copy_f8(dev, w, m, to, NULL);
     if (w->type != DTYPE_F32 || m->form == CUDA_F32) return copy_plain(dev, w, m, to);
     void *piece = mem_alloc(PIECE_BYTES);
     bool is_done = piece && copy_halved(w, m, to, piece);
@@ -341,6 +473,8 @@ static bool fill(struct cuda_device *dev, const struct weight *w, struct cuda_we
     m->data = memory;
     if (m->form == CUDA_FP8) {
         m->scale = (const float *)(const void *)(memory + m->expert_elems);
+        if (m->free_scales)
+            return copy_f8(dev, w, m, memory, (float *)(void *)(memory + m->expert_elems));
         return make_fp8(dev, w, m);
     }
     if (m->form == CUDA_CODES) {
@@ -356,7 +490,10 @@ enum status cuda_weight_create(struct cuda_device *dev, struct weight *w, struct
     if (!out)
         return err_set(err, ST_NOMEM, "cuda: out of memory for weight %.*s", STR_ARG(w->name));
     out->matrix = describe(w, &out->bytes);
-    if (becomes_fp8(dev, w, out->matrix.form)) describe_fp8(&out->matrix, &out->bytes);
+    if (becomes_fp8(dev, w, out->matrix.form)) {
+        cuda_fp8_open(dev);
+        describe_fp8(&out->matrix, is_stored_fp8(dev, w), &out->bytes);
+    }
     out->memory = cuda_take(dev, out->bytes);
     if (!out->memory) {
         enum status st = cuda_say_full(dev, "a weight", out->bytes, err);
@@ -367,7 +504,8 @@ enum status cuda_weight_create(struct cuda_device *dev, struct weight *w, struct
     dev->weight_bytes += out->bytes;
     out->next = dev->weights;
     dev->weights = out;
-    bool is_filled = fill(dev, w, out) && cudaDeviceSynchronize() == cudaSuccess;
+    bool is_filled = fill(dev, w, out);
+    is_filled = cudaDeviceSynchronize() == cudaSuccess && is_filled; /* of other threads, too */
     if (!is_filled) {
         TRY(cuda_check("copying a weight", err));
         return err_set(err, ST_NOMEM, "cuda: out of memory while copying weight %.*s",
@@ -396,6 +534,7 @@ static bool fits(const struct matmul_part *a, const struct matmul_part *b) {
     if (own_of(b->weight)->is_placed || b->weight->experts != 1) return false;
     if (m->form != n->form || m->bits != n->bits || m->form == CUDA_F32 || !a->bias != !b->bias)
         return false;
+    if (m->free_scales != n->free_scales) return false;
     if (m->form == CUDA_CODES && n->rows % CUDA_TILE_ROWS != 0) return false;
     return m->cols == n->cols && m->row_elems == n->row_elems && m->group == n->group &&
            !m->min == !n->min;

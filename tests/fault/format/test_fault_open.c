@@ -121,12 +121,25 @@ static void test_opening_a_quantised_folder_survives_any_failed_allocation(void 
     remove_folder(folder);
 }
 
+static void test_opening_an_fp8_folder_survives_any_failed_allocation(void **state) {
+    (void)state;
+    char folder[256];
+    make_folder(folder, sizeof(folder));
+    write_text(folder, "config.json",
+               "{\"quantization_config\": {\"quant_method\": \"fp8\", "
+               "\"weight_block_size\": [2, 128]}}");
+    write_quantised(folder, "m.weight F8_E4M3 3 160;m.weight_scale_inv F32 2 2;n.weight F32 2;");
+    assert_in_range(walk(folder, folder), 20, ALLOCATIONS_MAX);
+    remove_folder(folder);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_opening_a_gguf_survives_any_failed_allocation),
         cmocka_unit_test(test_opening_a_split_gguf_survives_any_failed_allocation),
         cmocka_unit_test(test_opening_a_folder_survives_any_failed_allocation),
         cmocka_unit_test(test_opening_a_quantised_folder_survives_any_failed_allocation),
+        cmocka_unit_test(test_opening_an_fp8_folder_survives_any_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /* tests/gpu/emulate/cublaslt.c - what the device calls of cuBLASLt, for an emulated card.
  *
  * Products of bf16, f16 and fp8 with the sums of the emulated kernels: steps of 16 columns, or 32
- * of fp8, are added exactly, then to the accumulator with one rounding. With the environment
+ * of fp8, are added exactly, then to the accumulator with one rounding; what is there is added by a
+ * fused multiply-add, as the real library may do. With the environment
  * variable JITNEY_CUBLASLT_STEPS=2 a step has twice as many columns, so that the bits are others.
  * What the real library refuses is refused: fp8 without vectors of scales, or with sizes and
  * addresses that are no multiple of 16. */
@@ -185,8 +186,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         uint64_t m = i / wl->cols, n = i % wl->cols;
         float *out = (float *)dst + m * (uint64_t)to->stride + n;
         float y = sum_of(ws + n * wl->rows, xs + m * xl->rows, wl->rows, step);
-        if (is_fp8) y = y * p->w_scale[n] * p->x_scale[m];
-        *out = *(const float *)beta != 0.0f ? y + *out : y;
+        float scale = is_fp8 ? p->w_scale[n] * p->x_scale[m] : 1.0f;
+        *out = *(const float *)beta != 0.0f ? fmaf(y, scale, *out) : y * scale;
     }
     free(ws);
     free(xs);

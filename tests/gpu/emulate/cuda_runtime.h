@@ -5,6 +5,9 @@
 #include "emulate.h"
 
 enum { cudaFuncAttributeMaxDynamicSharedMemorySize };
-template <typename F> static inline void cudaFuncSetAttribute(F, int, int) {}
+template <typename... P>
+static inline void cudaFuncSetAttribute(void (*kernel)(P...), int, int bytes) {
+    emu_allow_shared((emu_kernel *)kernel, (size_t)bytes);
+}
 
 #endif

@@ -208,6 +208,34 @@ static void run_cluster(dim3 first) {
     }
 }
 
+/* Kernels that may have more dynamic shared memory than all others. */
+enum { ALLOWED_MAX = 512, USUAL_BYTES = 48 << 10, STATIC_BYTES = 256, MOST_BYTES = 227 << 10 };
+static struct {
+    emu_kernel *kernel;
+    size_t bytes;
+} allowed[ALLOWED_MAX];
+static uint32_t allowed_count;
+
+void emu_allow_shared(emu_kernel *kernel, size_t bytes) {
+    uint32_t i = 0;
+    while (i < allowed_count && allowed[i].kernel != kernel) i++;
+    if (i == ALLOWED_MAX || bytes > MOST_BYTES) abort();
+    allowed[i].kernel = kernel;
+    allowed[i].bytes = bytes;
+    if (i == allowed_count) allowed_count++;
+}
+
+/* What a kernel has besides, its static shared memory, counts too; how much that is is not known
+ * here. */
+void emu_check_shared(emu_kernel *kernel, size_t bytes) {
+    if (bytes <= USUAL_BYTES - STATIC_BYTES) return;
+    for (uint32_t i = 0; i < allowed_count; i++)
+        if (allowed[i].kernel == kernel && bytes <= allowed[i].bytes) return;
+    fprintf(stderr, "emulate: a kernel asks for %zu bytes of shared memory, more than it may\n",
+            bytes);
+    abort();
+}
+
 void emu_run(dim3 grid, dim3 block, size_t shared_bytes, uint32_t cluster, emu_body_fn *body,
              void *ctx) {
     unsigned mode = _mm_getcsr();

@@ -57,6 +57,10 @@ typedef void emu_body_fn(void *ctx);
 void emu_run(dim3 grid, dim3 block, size_t shared_bytes, uint32_t cluster, emu_body_fn *body,
              void *ctx);
 void *emu_dynamic_shared(void);
+/* What a kernel may ask for; it ends the program to ask for more. */
+typedef void emu_kernel(void);
+void emu_allow_shared(emu_kernel *kernel, size_t bytes);
+void emu_check_shared(emu_kernel *kernel, size_t bytes);
 void emu_block_barrier(void);
 void emu_warp_barrier(void);
 void emu_cluster_barrier(void);

@@ -16,9 +16,10 @@
 #include "unit/format/make_files.h"
 
 static inline size_t bytes_of_format(const char *format) {
-    static const char *const formats[] = {"I8", "U8", "F16", "BF16", "F32", "I32", "I64"};
-    static const size_t bytes[] = {1, 1, 2, 2, 4, 4, 8};
-    for (int i = 0; i < 7; i++)
+    static const char *const formats[] = {"I8",  "U8",   "F8_E4M3", "F8_E5M2", "F8_E8M0",
+                                          "F16", "BF16", "F32",     "I32",     "I64"};
+    static const size_t bytes[] = {1, 1, 1, 1, 1, 2, 2, 4, 4, 8};
+    for (int i = 0; i < 10; i++)
         if (strcmp(format, formats[i]) == 0) return bytes[i];
     abort();
 }

@@ -147,7 +147,8 @@ static void test_compressed_tensors_that_are_wrong_are_one_sentence(void **state
         {CT(CT4), "m.weight_packed I32 12 8;m.weight_shape I64 2 #12,128;",
          "tensor m.weight_packed is I32 of shape (12, 8), expected (12, 16)"},
         {CT(CT8), CT_TENSORS, "tensor m.weight_packed is I32 of shape (12, 8), expected (12, 16)"},
-        {CT("\"num_bits\": 2"), CT_TENSORS, "of 2 bits, expected \"int\" of 4 or 8"},
+        {CT("\"num_bits\": 2"), CT_TENSORS,
+         "of 2 bits, expected \"int\" of 4 or 8, or \"float\" of 8"},
         {CT("\"num_bits\": 4, \"strategy\": \"group\", \"group_size\": 16"), CT_TENSORS,
          "group_size 16, expected channel, tensor, or groups of a multiple of 32"},
         {"{\"quant_method\": \"compressed-tensors\"}", CT_TENSORS, "config_groups is missing"},
@@ -226,11 +227,97 @@ static void test_bitsandbytes_that_is_wrong_is_one_sentence(void **state) {
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) check_wrong(&cases[i]);
 }
 
+#define FP8(more) "{\"quant_method\": \"fp8\"" more "}"
+#define FP8_BLOCK FP8(", \"fmt\": \"e4m3\", \"weight_block_size\": [2, 128]")
+#define CT_F8(weights)                                                                             \
+    "{\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"g\": {\"weights\": "         \
+    "{\"type\": \"float\", \"num_bits\": 8, " weights "}}}}"
+#define CODES "m.weight F8_E4M3 3 160;"
+
+static void test_fp8_that_is_wrong_is_one_sentence(void **state) {
+    (void)state;
+    static const struct wrong cases[] = {
+        {FP8_BLOCK, CODES "m.weight_scale_inv F32 2 2;n.weight BF16 2 2;", NULL},
+        {FP8_BLOCK, CODES "m.weight_scale_inv BF16 2 2;", NULL},
+        {FP8_BLOCK, CODES, "tensor m.weight_scale_inv is missing"},
+        {FP8_BLOCK, CODES "m.weight_scale F32 2 2;", "tensor m.weight_scale_inv is missing"},
+        {FP8_BLOCK, CODES "m.weight_scale_inv F32 3 2;",
+         "tensor m.weight_scale_inv is F32 of shape (3, 2), expected (2, 2) for 3 outputs and 160 "
+         "inputs with a scale for each block"},
+        {FP8_BLOCK, CODES "m.weight_scale_inv F32 2 1;", "(2, 1), expected (2, 2)"},
+        {FP8_BLOCK, CODES "m.weight_scale_inv F8_E8M0 2 2;",
+         "tensor m.weight_scale_inv is F8_E8M0, expected F32, F16 or BF16"},
+        {FP8_BLOCK, CODES "m.weight_scale_inv F32 2 2 =2139095040;",
+         "tensor m.weight_scale_inv: element 0 is inf, expected 0 to 2^60"},
+        {FP8_BLOCK, CODES "m.weight_scale_inv F32 2 2 =-1082130432;", "element 0 is -1, expected"},
+        {FP8_BLOCK, CODES "m.weight_scale_inv F32 2 2 #0,1,2143289344,0;", "element 2 is nan"},
+        {FP8_BLOCK, "m.weight F8_E4M3 3 40;m.weight_scale_inv F32 2 1;",
+         "tensor m.weight has shape (3, 40) in 2 dims, expected 2 and a multiple of 32 columns"},
+        {FP8_BLOCK, "m.weight F8_E4M3 96;m.weight_scale_inv F32 1;", "(96, 1) in 1 dims"},
+        {FP8_BLOCK, "m.weight F8_E5M2 3 160;m.weight_scale_inv F32 2 2;",
+         "no tensor is NAME.weight of F8_E4M3"},
+        {FP8_BLOCK, "m.weight F16 2 2;", "says fp8, but no tensor is NAME.weight of F8_E4M3"},
+        {FP8(", \"weight_block_size\": [128]"), CODES, "weight_block_size is [128, 0], expected"},
+        {FP8(", \"weight_block_size\": [128, 64]"), CODES,
+         "weight_block_size is [128, 64], expected rows and a multiple of 128 columns"},
+        {FP8(", \"fmt\": \"e5m2\""), CODES, "fmt is \"e5m2\", expected e4m3"},
+        {FP8(", \"weight_block_size\": null"), CODES "m.weight_scale F32;", NULL},
+        {FP8(""), CODES "m.weight_scale F32 1;m.input_scale F32 1;", NULL},
+        {FP8(""), CODES "m.weight_scale_inv BF16;m.activation_scale BF16;", NULL},
+        {FP8(""), CODES, "tensor m.weight_scale is missing; m.weight cannot be read without it"},
+        {FP8(""), CODES "m.weight_scale F32 3;",
+         "tensor m.weight_scale is F32 of shape (3), expected (1) for 3 outputs and 160 inputs "
+         "with a scale for the matrix"},
+        {"", CODES "m.weight_scale F32;", "tensor m.weight holds codes of type F8_E4M3, but"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) check_wrong(&cases[i]);
+}
+
+static void test_other_fp8_folders_that_are_wrong_are_one_sentence(void **state) {
+    (void)state;
+    static const struct wrong cases[] = {
+        {CT_F8("\"strategy\": \"channel\""), CODES "m.weight_scale BF16 3 1;", NULL},
+        {CT_F8("\"strategy\": \"channel\""), CODES "m.weight_scale BF16 3;", NULL},
+        {CT_F8("\"strategy\": \"tensor\""), CODES "m.weight_scale BF16 1;", NULL},
+        {CT_F8("\"strategy\": \"block\", \"block_structure\": [2, 128]"),
+         CODES "m.weight_scale BF16 2 2;", NULL},
+        {CT_F8("\"strategy\": \"channel\""), CODES "m.weight_scale BF16 1;",
+         "tensor m.weight_scale is BF16 of shape (1), expected (3)"},
+        {CT_F8("\"strategy\": \"tensor\""), CODES "m.weight_scale BF16 3 1;",
+         "(3, 1), expected (1, 1)"},
+        {CT_F8("\"strategy\": \"block\""), CODES "m.weight_scale BF16 2 2;",
+         "block_structure is [0, 0], expected rows and a multiple of 128 columns"},
+        {CT_F8("\"strategy\": \"group\", \"group_size\": 32"), CODES "m.weight_scale BF16 3 5;",
+         "weights of g are \"float\" with strategy \"group\", expected tensor, channel or block"},
+        {CT_F8("\"symmetric\": false"), CODES, "symmetric is false, expected true for weights of"},
+        {CT_F8("\"strategy\": \"channel\""), "m.weight I8 3 160;m.weight_scale BF16 3 1;",
+         "with weights of type float, but no tensor is NAME.weight of F8_E4M3"},
+        {CT(CT8), CODES "m.weight_scale BF16 3 1;", "no tensor is NAME.weight_packed"},
+        {"{\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"g\": {\"weights\": "
+         "{\"type\": \"float\", \"num_bits\": 4}}}}",
+         CODES, "weights of g are \"float\" of 4 bits, expected 8"},
+        {"{\"quant_method\": \"fbgemm_fp8\"}", CODES "m.weight_scale F32 3 1;", NULL},
+        {"{\"quant_method\": \"fbgemm_fp8\"}", CODES "m.weight_scale F32 3;", NULL},
+        {"{\"quant_method\": \"fbgemm_fp8\"}", CODES "m.weight_scale F32 1 3;",
+         "(1, 3), expected (3, 1) for 3 outputs and 160 inputs with a scale for each output"},
+        {"{\"quant_method\": \"modelopt\", \"quant_algo\": \"FP8\"}", CODES "m.weight_scale F32;",
+         NULL},
+        {"{\"quant_method\": \"modelopt\", \"quantization\": {\"quant_algo\": \"FP8\"}}",
+         CODES "m.weight_scale F32;", NULL},
+        {"{\"quant_method\": \"modelopt\", \"quant_algo\": \"FP8_PER_CHANNEL_PER_TOKEN\"}",
+         CODES "m.weight_scale F32 3;", NULL},
+        {"{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\"}", CODES,
+         "quant_algo is \"NVFP4\", expected FP8 or FP8_PER_CHANNEL_PER_TOKEN"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) check_wrong(&cases[i]);
+}
+
 static void test_other_methods_are_named(void **state) {
     (void)state;
     static const struct wrong cases[] = {
-        {"{\"quant_method\": \"fp8\"}", "m.weight F16 2 2;",
-         "quant_method \"fp8\" is not read; these are: gptq, awq"},
+        {"{\"quant_method\": \"mxfp4\"}", "m.weight F16 2 2;",
+         "quant_method \"mxfp4\" is not read; these are: gptq, awq, compressed-tensors, "
+         "bitsandbytes, fp8, fbgemm_fp8, modelopt"},
         {"{\"bits\": 4}", "m.weight F16 2 2;", "quant_method \"\" is not read"},
         {"null", "m.weight F16 2 2;", NULL},
         {"", "m.position_ids I64 1 2;", NULL},
@@ -247,8 +334,10 @@ static void test_older_configs_are_found(void **state) {
         {"quantize_config.json", "{\"bits\": 4, \"group_size\": 32}", GPTQ_TENSORS},
         {"quant_config.json", "{\"w_bit\": 4, \"q_group_size\": 32, \"version\": \"GEMM\"}",
          AWQ_TENSORS},
+        {"hf_quant_config.json", "{\"quantization\": {\"quant_algo\": \"FP8\"}}",
+         "m.weight F8_E4M3 16 64;m.weight_scale F32;"},
     };
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         char folder[256];
         struct err err = {0};
         struct model_file *f;
@@ -274,6 +363,8 @@ int main(void) {
         cmocka_unit_test(test_awq_that_is_wrong_is_one_sentence),
         cmocka_unit_test(test_compressed_tensors_that_are_wrong_are_one_sentence),
         cmocka_unit_test(test_bitsandbytes_that_is_wrong_is_one_sentence),
+        cmocka_unit_test(test_fp8_that_is_wrong_is_one_sentence),
+        cmocka_unit_test(test_other_fp8_folders_that_are_wrong_are_one_sentence),
         cmocka_unit_test(test_other_methods_are_named),
         cmocka_unit_test(test_older_configs_are_found),
     };

@@ -123,7 +123,7 @@ static void test_unpacked_integers_stand_for_the_same_numbers(void **state) {
     (void)state;
     int checked = 0;
     for (int type = 0; type < DTYPE_COUNT; type++) {
-        if (!dtype_is_quantised((enum dtype)type)) continue;
+        if (!dtype_has_integers((enum dtype)type)) continue;
         struct golden g;
         golden_open(&g, (enum dtype)type);
         for (uint32_t b = 0; b < g.block_count; b++) check_block_unpacks((enum dtype)type, &g, b);
@@ -164,7 +164,8 @@ static void test_formats_are_found_by_name_in_any_case(void **state) {
     assert_false(dtype_find(STR("Q4_KK"), &found));
     assert_false(dtype_find(STR(""), &found));
     assert_false(dtype_is_quantised(DTYPE_BF16));
-    assert_true(dtype_is_quantised(DTYPE_IQ4_NL));
+    assert_true(dtype_is_quantised(DTYPE_IQ4_NL) && dtype_has_integers(DTYPE_IQ4_NL));
+    assert_true(dtype_is_quantised(DTYPE_F8) && !dtype_has_integers(DTYPE_F8));
 }
 
 /* The number that 1 + exponent_bits + fraction_bits bits stand for, by definition. */

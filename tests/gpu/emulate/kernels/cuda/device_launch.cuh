@@ -12,6 +12,7 @@ static inline void begin_kernel() {}
 template <typename... P, typename... A>
 static void launch(const struct cuda_queue *, void (*kernel)(P...), dim3 grid, dim3 block,
                    size_t shared_bytes, A... args) {
+    emu_check_shared((emu_kernel *)kernel, shared_bytes);
     emu_launch(grid, block, shared_bytes, [&] { kernel(args...); });
 }
 
@@ -22,6 +23,7 @@ template <typename... P, typename... A>
 static void launch_clusters(const struct cuda_queue *, void (*kernel)(P...), dim3 grid, dim3 block,
                             size_t shared_bytes, uint32_t blocks, A... args) {
     auto body = [&] { kernel(args...); };
+    emu_check_shared((emu_kernel *)kernel, shared_bytes);
     emu_run(grid, block, shared_bytes, blocks, emu_call<decltype(body)>, &body);
 }
 static inline void cluster_barrier() { emu_cluster_barrier(); }
