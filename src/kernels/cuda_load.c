@@ -33,6 +33,7 @@ static const struct {
     {"graphs=off", offsetof(struct cuda_switches, without_graphs), true},
     {"fusion=off", offsetof(struct cuda_switches, without_fusion), true},
     {"attention=plain", offsetof(struct cuda_switches, plain_attention), true},
+    {"codes=bytes", offsetof(struct cuda_switches, byte_codes), true},
     {"codes=plain", offsetof(struct cuda_switches, plain_codes), true},
     {"codes=few", offsetof(struct cuda_switches, few_codes), true},
     {"codes=many", offsetof(struct cuda_switches, few_codes), false},
@@ -124,7 +125,7 @@ enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err
         err, ST_BAD,
         "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
         "some of ,cublaslt=off ,depth=0 ,graphs=off ,fusion=off ,attention=plain "
-        ",codes=plain|few|many ,dots=on|off ,fill=on|off ,first=on|off "
+        ",codes=plain|few|many|bytes ,dots=on|off ,fill=on|off ,first=on|off "
         ",overlap=on|off ,few=on|off ,two=on|off|first|always ,gated=on|off ,fresh=on|off "
         ",timed=on|early|off ,sums=any "
         ",whole=on|off|always ,bulk=on|off ,groups=on|off ,upload=on|off "

@@ -31,6 +31,7 @@ struct cuda_switches {
     bool without_fusion;   /* a kernel for each op, a product for each of its parts */
     bool plain_attention;  /* attention in f32, as on the CPU, for all formats of the cache */
     bool plain_codes;      /* products of quantised weights by dp4a alone */
+    bool byte_codes;       /* quantised weights become codes of 8 bits alone */
     bool overlap;          /* a kernel starts before the one in front of it has ended */
     bool few_rows;         /* products of up to 8 rows by kernels that read ahead (sm_90) */
     bool two_rows;         /* and those of 1 or 2 rows by kernels with fewer instructions */

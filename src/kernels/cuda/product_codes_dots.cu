@@ -27,6 +27,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/device_async.cuh"
+#include "kernels/cuda/device_codes.cuh"
 #include "kernels/cuda/device_first.cuh"
 #include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/device_mma.cuh"
@@ -39,9 +40,11 @@ static constexpr uint32_t LANES = CUDA_TILE_ROWS, FLOATS_BYTES = LANES * 4; /* a
 static constexpr uint32_t DOTS_ROWS = 4;
 static constexpr uint32_t SHARED_LEAST = 116 << 10, SHARED_MOST = 200 << 10;
 
-/* GROUP_RUNS: runs of 16 codes that share a scale; CODE_BITS: of a code, 8, or 4 in groups of 32 */
-template <int GROUP_RUNS, int CODE_BITS> struct dots_form {
-    static constexpr uint32_t runs = GROUP_RUNS, bits = CODE_BITS;
+/* GROUP_RUNS: runs of 16 codes that share a scale; CODE: what one is; of 4 bits, groups are 32 */
+template <int GROUP_RUNS, enum cuda_code CODE>
+struct dots_form {
+    static constexpr uint32_t runs = GROUP_RUNS, bits = code_bits<CODE>;
+    static constexpr enum cuda_code code = CODE;
     static constexpr uint32_t groups = RUNS / GROUP_RUNS;           /* of a stage */
     static constexpr uint32_t code_bytes = COLS * LANES * bits / 8; /* likewise */
 };
@@ -63,7 +66,7 @@ static struct dots_layout layout_of(const struct cuda_few *f, uint32_t rows) {
     const struct cuda_matrix *w = &f->product.w;
     uint32_t cols = w->cols, group = w->group, scales = DOT_WARPS * (COLS / group) * FLOATS_BYTES;
     struct dots_layout l;
-    l.scale = DOT_WARPS * CODE_SLOTS * COLS * LANES * w->bits / 8;
+    l.scale = DOT_WARPS * CODE_SLOTS * COLS * LANES * cuda_code_bits(w->code) / 8;
     l.least = l.scale + SCALE_SLOTS * scales;
     l.sums = l.least + (w->min ? SCALE_SLOTS * scales : 0);
     l.x = l.sums + 2 * scales * rows;
@@ -232,10 +235,11 @@ static __device__ inline int32_t dot_16(int4 a, int4 b, int32_t sum) {
 }
 
 /* Run `run` of a stage; `codes` are the lane's. */
-template <typename F> static __device__ inline int4 run_of(const int4 *codes, uint32_t run) {
+template <typename F>
+static __device__ inline int4 run_of(const int4 *codes, uint32_t run, const uint32_t table[4]) {
     if (F::bits == 8) return codes[run * LANES];
     int4 both = codes[run / 2 * LANES];
-    return run % 2 == 0 ? low_codes(both) : high_codes(both);
+    return run % 2 == 0 ? first_codes<F::code>(both, table) : last_codes<F::code>(both, table);
 }
 
 /* Of the warp's stage of a round; a row that is not there repeats the first. */
@@ -252,13 +256,13 @@ static __device__ inline void sum_stage(const struct dots_block &b, const struct
     sums += (round % 2 * DOT_WARPS + warp) * groups * ROWS * LANES;
 #pragma unroll
     for (uint32_t run = 0; run < RUNS; run++) {
-        int4 w = run_of<F>(codes, run);
+        int4 w = run_of<F>(codes, run, b.f.product.w.table);
 #pragma unroll
         for (uint32_t r = 0; r < ROWS; r++) {
             uint32_t row = (r < b.f.product.row_count ? r : 0) * b.at.x_bytes;
             sum[r] = dot_16(w, *(const int4 *)(x + row + run * CUDA_CODE_RUN), sum[r]);
             if (run % F::runs + 1 < F::runs) continue;
-            sums[(run / F::runs * ROWS + r) * LANES] = (float)sum[r];
+            sums[(run / F::runs * ROWS + r) * LANES] = float_of_sum<F::code>(sum[r]);
             sum[r] = 0;
         }
     }
@@ -478,9 +482,11 @@ template <typename F> static void prepare_form(void) {
 }
 
 void cuda_product_codes_dots_prepare(void) {
-    prepare_form<dots_form<1, 8>>();
-    prepare_form<dots_form<2, 8>>();
-    prepare_form<dots_form<2, 4>>();
+    prepare_form<dots_form<1, CUDA_CODE_8>>();
+    prepare_form<dots_form<2, CUDA_CODE_8>>();
+    prepare_form<dots_form<2, CUDA_CODE_4>>();
+    prepare_form<dots_form<2, CUDA_CODE_4_SIGNED>>();
+    prepare_form<dots_form<2, CUDA_CODE_4_PLACE>>();
 }
 
 bool cuda_product_codes_dots_can(const struct cuda_few *f) {
@@ -492,11 +498,16 @@ bool cuda_product_codes_dots_can(const struct cuda_few *f) {
 }
 
 void cuda_product_codes_dots(const struct cuda_few *f, const struct cuda_queue *queue) {
+    const struct cuda_matrix *w = &f->product.w;
     if (f->product.row_count == 0) return;
-    if (f->product.w.bits == 4)
-        launch_rows<dots_form<2, 4>>(f, queue);
-    else if (f->product.w.group == 32)
-        launch_rows<dots_form<2, 8>>(f, queue);
+    if (w->code == CUDA_CODE_4)
+        launch_rows<dots_form<2, CUDA_CODE_4>>(f, queue);
+    else if (w->code == CUDA_CODE_4_SIGNED)
+        launch_rows<dots_form<2, CUDA_CODE_4_SIGNED>>(f, queue);
+    else if (w->code == CUDA_CODE_4_PLACE)
+        launch_rows<dots_form<2, CUDA_CODE_4_PLACE>>(f, queue);
+    else if (w->group == 32)
+        launch_rows<dots_form<2, CUDA_CODE_8>>(f, queue);
     else
-        launch_rows<dots_form<1, 8>>(f, queue);
+        launch_rows<dots_form<1, CUDA_CODE_8>>(f, queue);
 }
