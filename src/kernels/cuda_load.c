@@ -53,6 +53,8 @@ static const struct {
     {"fresh=off", offsetof(struct cuda_switches, fresh), false},
     {"dots=on", offsetof(struct cuda_switches, dots), true},
     {"dots=off", offsetof(struct cuda_switches, dots), false},
+    {"tiles=even", offsetof(struct cuda_switches, even_tiles), true},
+    {"tiles=pairs", offsetof(struct cuda_switches, even_tiles), false},
     {"gated=on", offsetof(struct cuda_switches, gated), true},
     {"gated=off", offsetof(struct cuda_switches, gated), false},
     {"timed=on", offsetof(struct cuda_switches, timed), true},
@@ -129,7 +131,7 @@ enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err
         ",overlap=on|off ,few=on|off ,two=on|off|first|always ,gated=on|off ,fresh=on|off "
         ",timed=on|early|off ,sums=any "
         ",whole=on|off|always ,bulk=on|off ,groups=on|off ,upload=on|off "
-        ",lean=on|off ,dense=on|off ,acts=blocks|clusters ,e4m3=own|card "
+        ",tiles=pairs|even ,lean=on|off ,dense=on|off ,acts=blocks|clusters ,e4m3=own|card "
         "behind it",
         STR_ARG(args));
 }

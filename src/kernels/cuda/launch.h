@@ -152,6 +152,7 @@ struct cuda_few {
     enum cuda_act_kind act;
     struct cuda_half gated;
     struct cuda_mat gated_q8; /* instead, for quantised weights */
+    float *handed;            /* cuda_handed_bytes: pairs may be parted; NULL: may not */
     struct cuda_first first;  /* where cuda_product_two or cuda_product_codes_dots does it */
 };
 bool cuda_product_few_can(const struct cuda_product *a);
@@ -161,7 +162,6 @@ void cuda_product_few_prepare(void); /* once for each card, before its first pro
 bool cuda_product_two_can(const struct cuda_few *f);
 void cuda_product_two(const struct cuda_few *f, const struct cuda_queue *queue);
 void cuda_product_two_prepare(void);
-
 /* Likewise for quantised weights; not of every width. */
 bool cuda_product_codes_few_can(const struct cuda_product *a);
 void cuda_product_codes_few(const struct cuda_product *a, uint32_t multiprocessors,

@@ -130,4 +130,29 @@ BOTH_SIDES size_t cuda_scale_index(uint32_t row, uint32_t group, uint32_t groups
            row % CUDA_TILE_ROWS;
 }
 
+/* Of `count` things, one behind the other, those that block `block` of `blocks` does: shares of
+ * neighbours touch, and none is larger than another by more than one. */
+struct cuda_share {
+    uint32_t first, end;
+};
+BOTH_SIDES struct cuda_share cuda_share_of(uint32_t count, uint32_t blocks, uint32_t block) {
+    struct cuda_share s;
+    s.first = (uint32_t)((uint64_t)block * count / blocks);
+    s.end = (uint32_t)(((uint64_t)block + 1) * count / blocks);
+    return s;
+}
+
+/* Zeroed memory in which blocks of product_codes_dots.cu hand over gates: of each row, the numbers
+ * of a tile and a flag. It is one stream's. */
+enum { CUDA_DOTS_ROWS = 4, CUDA_HANDED_FLOATS = CUDA_TILE_ROWS + 1 };
+BOTH_SIDES size_t cuda_handed_bytes(uint32_t blocks) {
+    return (size_t)blocks * CUDA_DOTS_ROWS * CUDA_HANDED_FLOATS * sizeof(float);
+}
+
+/* Pairs of tiles that a product's blocks share out: true if the largest share is smaller where a
+ * pair may be parted. */
+BOTH_SIDES bool cuda_parts_pairs(uint32_t pairs, uint32_t blocks) {
+    return (2 * pairs + blocks - 1) / blocks < 2 * ((pairs + blocks - 1) / blocks);
+}
+
 #endif

@@ -101,6 +101,44 @@ static void test_places_lie_in_fours(void **state) {
     }
 }
 
+/* Blocks of a product of quantised weights share its tiles out. */
+static void test_shares_touch_and_are_even(void **state) {
+    (void)state;
+    for (uint32_t blocks = 1; blocks <= 140; blocks++)
+        for (uint32_t count = blocks; count < 1000; count += 7) {
+            uint32_t end = 0;
+            for (uint32_t b = 0; b < blocks; b++) {
+                struct cuda_share s = cuda_share_of(count, blocks, b);
+                assert_int_equal(s.first, end);
+                assert_in_range(s.end - s.first, count / blocks, (count + blocks - 1) / blocks);
+                end = s.end;
+            }
+            assert_int_equal(end, count);
+        }
+}
+
+static uint32_t largest_share(uint32_t count, uint32_t blocks) {
+    uint32_t most = 0;
+    for (uint32_t b = 0; b < blocks; b++) {
+        struct cuda_share s = cuda_share_of(count, blocks, b);
+        if (s.end - s.first > most) most = s.end - s.first;
+    }
+    return most;
+}
+
+/* Gates and ups of 8B: 448 pairs. */
+static void test_pairs_are_parted_where_that_makes_the_largest_share_smaller(void **state) {
+    (void)state;
+    assert_int_equal(largest_share(448, 132), 4);
+    assert_int_equal(largest_share(896, 132), 7);
+    assert_true(cuda_parts_pairs(448, 132));
+    assert_false(cuda_parts_pairs(132, 132));
+    for (uint32_t blocks = 1; blocks <= 140; blocks++)
+        for (uint32_t pairs = blocks; pairs < 500; pairs += 3)
+            assert_int_equal(cuda_parts_pairs(pairs, blocks),
+                             largest_share(2 * pairs, blocks) < 2 * largest_share(pairs, blocks));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_number_of_a_tile_has_its_own_place),
@@ -108,6 +146,8 @@ int main(void) {
         cmocka_unit_test(test_every_code_has_its_own_place),
         cmocka_unit_test(test_numbers_of_4_bits_share_a_byte_with_those_16_behind_them),
         cmocka_unit_test(test_places_lie_in_fours),
+        cmocka_unit_test(test_shares_touch_and_are_even),
+        cmocka_unit_test(test_pairs_are_parted_where_that_makes_the_largest_share_smaller),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
