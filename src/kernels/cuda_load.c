@@ -33,6 +33,7 @@ static const struct {
     {"graphs=off", offsetof(struct cuda_switches, without_graphs), true},
     {"fusion=off", offsetof(struct cuda_switches, without_fusion), true},
     {"attention=plain", offsetof(struct cuda_switches, plain_attention), true},
+    {"codes=bytes", offsetof(struct cuda_switches, byte_codes), true},
     {"codes=plain", offsetof(struct cuda_switches, plain_codes), true},
     {"codes=few", offsetof(struct cuda_switches, few_codes), true},
     {"codes=many", offsetof(struct cuda_switches, few_codes), false},
@@ -52,6 +53,8 @@ static const struct {
     {"fresh=off", offsetof(struct cuda_switches, fresh), false},
     {"dots=on", offsetof(struct cuda_switches, dots), true},
     {"dots=off", offsetof(struct cuda_switches, dots), false},
+    {"tiles=even", offsetof(struct cuda_switches, even_tiles), true},
+    {"tiles=pairs", offsetof(struct cuda_switches, even_tiles), false},
     {"gated=on", offsetof(struct cuda_switches, gated), true},
     {"gated=off", offsetof(struct cuda_switches, gated), false},
     {"timed=on", offsetof(struct cuda_switches, timed), true},
@@ -127,11 +130,12 @@ enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err
         err, ST_BAD,
         "device cuda: \"%.*s\" is not the number of a card, as in cuda:0, with none or "
         "some of ,cublaslt=off ,depth=0 ,graphs=off ,fusion=off ,attention=plain "
-        ",codes=plain|few|many ,dots=on|off ,fill=on|off ,first=on|off "
+        ",codes=plain|few|many|bytes ,dots=on|off ,fill=on|off ,first=on|off "
         ",overlap=on|off ,few=on|off ,two=on|off|first|always ,gated=on|off ,fresh=on|off "
         ",timed=on|early|off ,sums=any "
         ",whole=on|off|always ,bulk=on|off ,groups=on|off ,upload=on|off "
-        ",lean=on|off ,dense=on|off ,acts=blocks|clusters ,e4m3=own|card ,stored=on|off "
+        ",tiles=pairs|even ,lean=on|off ,dense=on|off ,acts=blocks|clusters ,e4m3=own|card "
+        ",stored=on|off "
         "behind it",
         STR_ARG(args));
 }

@@ -1,6 +1,6 @@
 """Folders whose matrices are e4m3 with float scales, as other tools publish them.
 
-The definition is that of the float32 model with the same numbers (docs/decisions/0025), so logits
+The definition is that of the float32 model with the same numbers (docs/decisions/0027), so logits
 are compared bit for bit with those of a folder that holds the decoded matrices as F32.
 """
 

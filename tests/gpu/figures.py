@@ -329,6 +329,11 @@ def part_profile_q8_0(bench):
     profile_steps(bench, "profile_q8_0", "Q8_0", 0, 512, 0, False)
 
 
+def part_profile_q4_0(bench):
+    """The same of Q4_0, and of 256 sequences."""
+    profile_steps(bench, "profile_q4_0", "Q4_0", 256, 512, 0, False)
+
+
 def part_options(bench):
     """Options that are off, in turns with the usual device: which of them make steps faster."""
     check_suites(bench, ["options"], 150)
@@ -767,6 +772,10 @@ def part_decode_q8_0(bench):
     part_decode(bench, (("llama-8B", "Q8_0"),))
 
 
+def part_decode_q4_0(bench):
+    part_decode(bench, (("llama-8B", "Q4_0"),))
+
+
 def part_decode_q4_k(bench):
     part_decode(bench, (("llama-8B", "Q4_K"),))
 
@@ -796,9 +805,9 @@ def part_host(bench):
 PARTS = ["profile", "decode", "http", "prompt", "offline_128_128", "trace_256", "steps", "batches",
          "logits", "bare", "promise", "host", "attention", "decode_kv_fp8", "fp8", "decode_fp8",
          "decode_fp8_kv_fp8", "prompt_fp8", "offline_fp8", "options", "profile_fp8",
-         "offline_ways", "ready_early", "profile_q8_0", "decode_06b",
-         "decode_q8_0", "decode_q4_k", "leak", "offline_1000_1000", "hf_ratio", "full",
-         "offline_128_2048", "checks"]
+         "offline_ways", "ready_early", "profile_q8_0", "profile_q4_0", "decode_06b",
+         "decode_q8_0", "decode_q4_k", "decode_q4_0", "leak", "offline_1000_1000", "hf_ratio",
+         "full", "offline_128_2048", "checks"]
 
 
 # What the project aims at on one H200, by key and kind.
@@ -840,7 +849,7 @@ def begin_models(bench, parts):
     bench.make("llama-8B", "BF16")
     if any(p in parts for p in ("trace_256", "leak", "decode_06b")):
         bench.make("qwen3-0.6B", "BF16")
-    for kind in ("q8_0", "q4_k"):
+    for kind in ("q8_0", "q4_k", "q4_0"):
         if f"decode_{kind}" in parts or f"profile_{kind}" in parts:
             bench.make("llama-8B", kind.upper())
 

@@ -40,6 +40,15 @@ static const int *half_fields(enum dtype type) {
     return type == DTYPE_Q6_K ? q6k : first;
 }
 
+/* Scales of f32, and the zero point of 8 bits. */
+static void tame_others(enum dtype type, uint64_t random, uint8_t *block) {
+    float scale = f16_to_f32((uint16_t)(random & 0x83FF) | 11 << 10) * 1.0003f;
+    int16_t zero = (int16_t)(random % 511) - 255;
+    if (type == DTYPE_INT8 || type == DTYPE_NF4 || type == DTYPE_FP4)
+        memcpy(block, &scale, sizeof(scale));
+    if (type == DTYPE_INT8_Z) memcpy(block + 2, &zero, sizeof(zero));
+}
+
 static void fill_block(enum dtype type, struct rng *rng, uint8_t *block) {
     const struct dtype_info *info = dtype_info(type);
     float value = (float)(rng_unit(rng) - 0.5);
@@ -52,6 +61,7 @@ static void fill_block(enum dtype type, struct rng *rng, uint8_t *block) {
         for (uint32_t i = 0; i < info->block_bytes; i++) block[i] = (uint8_t)rng_next(rng);
         for (const int *field = half_fields(type); *field >= 0; field++)
             tame_half(block + *field, rng_next(rng));
+        tame_others(type, rng_next(rng), block);
     }
 }
 

@@ -19,6 +19,8 @@ static const struct shape shapes[] = {
     {"8B-bf16", DTYPE_BF16, 32, 4096, 32, 8, 128, 14336, 128256, false},
     {"0.6B-Q4_K", DTYPE_Q4_K, 28, 1024, 16, 8, 128, 3072, 151936, false},
     {"8B-Q8_0", DTYPE_Q8_0, 32, 4096, 32, 8, 128, 14336, 128256, false},
+    {"8B-Q4_0", DTYPE_Q4_0, 32, 4096, 32, 8, 128, 14336, 128256, false},
+    {"8B-IQ4_XS", DTYPE_IQ4_XS, 32, 4096, 32, 8, 128, 14336, 128256, false},
     {"8B-Q4_K", DTYPE_Q4_K, 32, 4096, 32, 8, 128, 14336, 128256, false},
     {"8B-fp8", DTYPE_BF16, 32, 4096, 32, 8, 128, 14336, 128256, true},
     /* A quarter of the layers: unpacking all takes long. */
@@ -26,6 +28,8 @@ static const struct shape shapes[] = {
     {"tiny-fp8", DTYPE_BF16, 1, 640, 2, 1, 64, 256, 100, true}, /* for an emulated card */
     {"2B-fp8", DTYPE_BF16, 8, 4096, 32, 8, 128, 14336, 128256, true},
     {"2B-Q8_0", DTYPE_Q8_0, 8, 4096, 32, 8, 128, 14336, 128256, false},
+    {"2B-Q4_0", DTYPE_Q4_0, 8, 4096, 32, 8, 128, 14336, 128256, false},
+    {"2B-IQ4_XS", DTYPE_IQ4_XS, 8, 4096, 32, 8, 128, 14336, 128256, false},
     {"2B-Q4_K", DTYPE_Q4_K, 8, 4096, 32, 8, 128, 14336, 128256, false},
 };
 enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };

@@ -138,7 +138,9 @@ void suite_options(struct checks *c) {
     uint32_t count =
         c->is_quick ? sizeof(quick) / sizeof(quick[0]) : sizeof(plans) / sizeof(plans[0]);
     const struct plan other = {
-        c->shape, "", {{1, 1, 512}, {8, 1, 512}, {256, 1, 512}, {1, PROMPT, 0}}};
+        c->shape,
+        "",
+        {{1, 1, 512}, {4, 1, 512}, {8, 1, 512}, {32, 1, 512}, {256, 1, 512}, {1, PROMPT, 0}}};
     bool is_planned = !c->shape;
     for (uint32_t i = 0; i < count; i++) {
         const struct plan *p = c->is_quick ? &quick[i] : &plans[i];

@@ -1,8 +1,8 @@
 /* Goal:   products give the CPU's bits for f32 and quantised weights, stay near it for 16-bit ones,
  *         and a row's bits do not depend on how many rows there are.
  * Method: every number format over odd shapes, with bias, addition, several parts and experts;
- *         then one product with 1 to 64 rows, whose first row must not change, with and without
- *         cuBLASLt.
+ *         codes of 4 bits with 1 to 300 rows; then one product with 1 to 64 rows, whose first row
+ *         must not change, with and without cuBLASLt.
  *
  * Tolerance for 16-bit weights: each activation is rounded by up to 2^-9 (bf16) of its size, in
  * sums of 32 to 2,048 terms: 1 % of a row's largest number is over three times what is seen. */
@@ -12,9 +12,10 @@
 #include "base/check.h"
 #include "rig.h"
 
-static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q4_0,   DTYPE_Q4_1,
-                                   DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q8_0, DTYPE_Q2_K,   DTYPE_Q3_K,
-                                   DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_IQ4_NL, DTYPE_IQ4_XS};
+static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16,   DTYPE_Q4_0,   DTYPE_Q4_1,
+                                   DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q8_0,   DTYPE_Q2_K,   DTYPE_Q3_K,
+                                   DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K,   DTYPE_IQ4_NL, DTYPE_IQ4_XS,
+                                   DTYPE_INT4, DTYPE_INT8, DTYPE_INT8_Z, DTYPE_NF4,    DTYPE_FP4};
 enum { TYPES = sizeof(types) / sizeof(types[0]), PARTS = 3 };
 
 struct shape {
@@ -165,13 +166,68 @@ static void check_paths(struct checks *c, enum dtype type) {
     parts_free(&p);
 }
 
+/* Codes of 4 bits, one format of each kind: sizes beside those of tiles and stages, and up to
+ * 300 rows. Columns of 128 go to the kernels for few rows, others do not. */
+static void check_codes(struct checks *c) {
+    static const enum dtype kinds[] = {DTYPE_INT4, DTYPE_Q4_0, DTYPE_IQ4_NL, DTYPE_NF4};
+    static const uint32_t weights[] = {1, 31, 32, 33, 97}, cols[] = {32, 128, 160, 1152};
+    static const uint32_t rows[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 65, 131, 300};
+    enum { WEIGHTS = sizeof(weights) / sizeof(weights[0]), COLS = sizeof(cols) / sizeof(cols[0]) };
+    for (size_t t = 0; t < sizeof(kinds) / sizeof(kinds[0]); t++)
+        for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+            uint32_t n = (uint32_t)(i + t) % WEIGHTS;
+            for (size_t k = 0; k < (rows[i] > 64 && c->is_quick ? 3 : COLS); k++) {
+                struct shape s = {
+                    .n = {weights[n]}, .k = cols[k], .rows = rows[i], .bias = true, .add = i % 2};
+                check_shape(c, &s, kinds[t]);
+            }
+        }
+}
+
+/* What a weight takes on a card, which the emulated one counts to the byte: so many bytes for 32
+ * numbers, codes with a scale and perhaps a minimum, both floats. */
+static void check_memory(struct checks *c, enum dtype type, uint64_t bytes_of_32) {
+    enum { ROWS = 512, COLS = 1024, SLACK = 4096 };
+    struct shape s = {.n = {ROWS}, .k = COLS, .rows = 1};
+    struct parts p;
+    struct rig r = rig_of(&s, type);
+    struct rig_run run;
+    struct err err = {{0}};
+    parts_init(&s, type, &r, &p);
+    set_matmul(&s, &p, &r);
+    rig_open(&r, c->device, &run);
+    struct weight more = p.w[0];
+    more.prepared = NULL;
+    uint64_t before = run.dev.memory(run.dev.self).free_bytes;
+    CHECK(run.dev.prepare(run.dev.self, &more, &err) == ST_OK);
+    uint64_t taken = before - run.dev.memory(run.dev.self).free_bytes;
+    uint64_t wanted = (uint64_t)ROWS * COLS / 32 * bytes_of_32;
+    check_that(c, taken >= wanted && taken <= wanted + SLACK,
+               "%s takes %llu bytes of the card, not %llu", dtype_info(type)->name,
+               (unsigned long long)taken, (unsigned long long)wanted);
+    rig_close(&run);
+    parts_free(&p);
+}
+
+static void check_memories(struct checks *c) {
+    check_memory(c, DTYPE_Q4_0, 20);
+    check_memory(c, DTYPE_IQ4_NL, 20);
+    check_memory(c, DTYPE_IQ4_XS, 20);
+    check_memory(c, DTYPE_NF4, 20);
+    check_memory(c, DTYPE_FP4, 20);
+    check_memory(c, DTYPE_Q4_K, 24);
+    check_memory(c, DTYPE_INT4, 24);
+    check_memory(c, DTYPE_Q8_0, 36);
+}
+
 /* So large that several threads unpack them. */
 static void check_large(struct checks *c) {
     static const struct shape large[] = {
         {.n = {1100}, .k = 2048, .rows = 1},
         {.n = {600}, .k = 1024, .rows = 2, .experts = 4, .used = 2},
     };
-    static const enum dtype quantised[] = {DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q6_K};
+    static const enum dtype quantised[] = {DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q6_K, DTYPE_Q4_0,
+                                           DTYPE_IQ4_XS};
     for (size_t i = 0; i < sizeof(large) / sizeof(large[0]); i++)
         for (size_t t = 0; t < sizeof(quantised) / sizeof(quantised[0]); t++)
             check_shape(c, &large[i], quantised[t]);
@@ -180,8 +236,11 @@ static void check_large(struct checks *c) {
 void suite_products(struct checks *c) {
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
         for (int t = 0; t < TYPES; t++) check_shape(c, &shapes[i], types[t]);
+    check_codes(c);
+    if (c->is_quick) check_memories(c);
     check_large(c);
-    static const enum dtype some[] = {DTYPE_BF16, DTYPE_F16, DTYPE_F32, DTYPE_Q4_K, DTYPE_Q6_K};
+    static const enum dtype some[] = {DTYPE_BF16, DTYPE_F16,  DTYPE_F32,   DTYPE_Q4_K,
+                                      DTYPE_Q6_K, DTYPE_Q4_0, DTYPE_IQ4_NL};
     for (size_t i = 0; i < sizeof(some) / sizeof(some[0]); i++) check_rows(c, some[i], c->device);
     if (c->is_quick) return; /* an emulated card has no cuBLASLt */
     check_paths(c, DTYPE_BF16);

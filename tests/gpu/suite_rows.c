@@ -4,9 +4,10 @@
 
 #include "rig.h"
 
-static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q4_0,   DTYPE_Q4_1,
-                                   DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q8_0, DTYPE_Q2_K,   DTYPE_Q3_K,
-                                   DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_IQ4_NL, DTYPE_IQ4_XS};
+static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16,   DTYPE_Q4_0,   DTYPE_Q4_1,
+                                   DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q8_0,   DTYPE_Q2_K,   DTYPE_Q3_K,
+                                   DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K,   DTYPE_IQ4_NL, DTYPE_IQ4_XS,
+                                   DTYPE_INT4, DTYPE_INT8, DTYPE_INT8_Z, DTYPE_NF4,    DTYPE_FP4};
 enum { TYPES = sizeof(types) / sizeof(types[0]), ROWS = 7 };
 
 static struct step_sizes sizes_of(uint32_t rows) {

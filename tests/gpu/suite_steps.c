@@ -4,7 +4,8 @@
  *         has two segments. Then the next token of the first 1, 2, 3... of them is computed, each
  *         number several times, with steps of other tokens between them (a graph is recorded the
  *         second time and launched the third), and every row of logits is compared with that of the
- *         usual device and all sequences. */
+ *         usual device and all sequences. Variants that a plan names itself are
+ *         compared, too: codes of 8 bits beside those of 4, other shares of a product's tiles. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,6 +22,7 @@ struct plan {
     uint32_t seqs, past;
     enum kv_type kv_type;
     enum rope_style style;
+    const char *beside; /* variants that have the same bits, too; NULL: none */
 };
 
 static const uint32_t batches[] = {1,  2,  3,  4,  5,  6,  7,   8,   9,   12, 15,
@@ -85,10 +87,20 @@ static void check_variant(struct checks *c, const struct plan *p, const char *va
     if (is_open) shaped_close(&m);
 }
 
+/* A list with slashes between. */
+static void check_variants(struct checks *c, const struct plan *p, const char *list,
+                           const float *reference) {
+    char variant[256];
+    while (list) {
+        size_t len = strcspn(list, "/");
+        snprintf(variant, sizeof(variant), "%.*s", (int)len, list);
+        check_variant(c, p, variant, reference);
+        list = list[len] == '/' ? list + len + 1 : NULL;
+    }
+}
+
 static void check_plan(struct checks *c, const struct plan *p) {
     static struct shaped m;
-    const char *at = c->variants;
-    char variant[256];
     if (!open_at(p, c->device, &m)) {
         check_that(c, false, "%s cannot be run", c->device);
         return;
@@ -101,67 +113,107 @@ static void check_plan(struct checks *c, const struct plan *p) {
     CHECK(reference);
     memcpy(reference, m.result.rows, floats * sizeof(float));
     shaped_close(&m);
-    while (at) {
-        size_t len = strcspn(at, "/");
-        snprintf(variant, sizeof(variant), "%.*s", (int)len, at);
-        check_variant(c, p, variant, reference);
-        at = at[len] == '/' ? at + len + 1 : NULL;
-    }
+    check_variants(c, p, c->variants, reference);
+    check_variants(c, p, p->beside, reference);
     mem_free(reference);
 }
 
+static const struct plan plans[] = {
+    {{"wide", DTYPE_BF16, 2, 1024, 8, 2, 128, 3072, 4096, false},
+     SEQS,
+     PAST,
+     KV_F16,
+     ROPE_NEOX,
+     NULL},
+    {{"odd", DTYPE_F16, 2, 1600, 20, 5, 64, 1344, 4100, false},
+     SEQS,
+     PAST,
+     KV_F16,
+     ROPE_NEOX,
+     NULL},
+    {{"tall", DTYPE_BF16, 1, 1024, 8, 2, 128, 3072, 128256, false},
+     TALL_SEQS,
+     TALL_PAST,
+     KV_F16,
+     ROPE_NEOX,
+     NULL},
+    {{"turned", DTYPE_BF16, 1, 1024, 8, 2, 128, 3072, 4096, false},
+     SEQS,
+     PAST,
+     KV_F8,
+     ROPE_ADJACENT,
+     NULL},
+    {{"q8_0", DTYPE_Q8_0, 2, 1024, 8, 2, 128, 3072, 4096, false},
+     SEQS,
+     PAST,
+     KV_F16,
+     ROPE_NEOX,
+     NULL},
+    {{"q6_k", DTYPE_Q6_K, 1, 1024, 8, 2, 128, 2816, 4112, false},
+     SEQS,
+     PAST,
+     KV_F16,
+     ROPE_NEOX,
+     NULL},
+    {{"q4_0", DTYPE_Q4_0, 1, 1024, 8, 2, 128, 14336, 4096, false},
+     SEQS,
+     PAST,
+     KV_F16,
+     ROPE_NEOX,
+     ",codes=bytes/,tiles=even"},
+    {{"iq4_xs", DTYPE_IQ4_XS, 1, 1024, 8, 2, 128, 2816, 4112, false},
+     SEQS,
+     PAST,
+     KV_F16,
+     ROPE_NEOX,
+     ",codes=bytes"},
+    {{"fp8", DTYPE_BF16, 2, 1024, 8, 2, 128, 3072, 4096, true},
+     SEQS,
+     PAST,
+     KV_F16,
+     ROPE_NEOX,
+     NULL},
+};
+static const struct plan quick[] = {
+    {{"quick", DTYPE_BF16, 1, 576, 2, 1, 64, 128, 100, false},
+     QUICK_SEQS,
+     QUICK_PAST,
+     KV_F16,
+     ROPE_NEOX,
+     NULL},
+    {{"quick_turned", DTYPE_BF16, 1, 256, 2, 1, 128, 128, 100, false},
+     QUICK_SEQS,
+     QUICK_PAST,
+     KV_F8,
+     ROPE_ADJACENT,
+     NULL},
+    {{"quick_q", DTYPE_Q4_K, 1, 768, 4, 1, 64, 256, 100, false},
+     QUICK_SEQS,
+     QUICK_PAST,
+     KV_F16,
+     ROPE_NEOX,
+     ",codes=bytes"},
+    {{"quick_q4_0", DTYPE_Q4_0, 1, 768, 4, 1, 64, 288, 100, false},
+     QUICK_SEQS,
+     QUICK_PAST,
+     KV_F16,
+     ROPE_NEOX,
+     ",codes=bytes/,tiles=even"},
+    {{"quick_iq4", DTYPE_IQ4_NL, 1, 768, 4, 1, 64, 256, 100, false},
+     QUICK_SEQS,
+     QUICK_PAST,
+     KV_F16,
+     ROPE_NEOX,
+     ",codes=bytes"},
+    {{"quick_fp8", DTYPE_BF16, 1, 640, 2, 1, 64, 256, 100, true},
+     QUICK_SEQS,
+     QUICK_PAST,
+     KV_F16,
+     ROPE_NEOX,
+     NULL},
+};
+
 void suite_steps(struct checks *c) {
-    static const struct plan plans[] = {
-        {{"wide", DTYPE_BF16, 2, 1024, 8, 2, 128, 3072, 4096, false},
-         SEQS,
-         PAST,
-         KV_F16,
-         ROPE_NEOX},
-        {{"odd", DTYPE_F16, 2, 1600, 20, 5, 64, 1344, 4100, false}, SEQS, PAST, KV_F16, ROPE_NEOX},
-        {{"tall", DTYPE_BF16, 1, 1024, 8, 2, 128, 3072, 128256, false},
-         TALL_SEQS,
-         TALL_PAST,
-         KV_F16,
-         ROPE_NEOX},
-        {{"turned", DTYPE_BF16, 1, 1024, 8, 2, 128, 3072, 4096, false},
-         SEQS,
-         PAST,
-         KV_F8,
-         ROPE_ADJACENT},
-        {{"q8_0", DTYPE_Q8_0, 2, 1024, 8, 2, 128, 3072, 4096, false},
-         SEQS,
-         PAST,
-         KV_F16,
-         ROPE_NEOX},
-        {{"q6_k", DTYPE_Q6_K, 1, 1024, 8, 2, 128, 2816, 4112, false},
-         SEQS,
-         PAST,
-         KV_F16,
-         ROPE_NEOX},
-        {{"fp8", DTYPE_BF16, 2, 1024, 8, 2, 128, 3072, 4096, true}, SEQS, PAST, KV_F16, ROPE_NEOX},
-    };
-    static const struct plan quick[] = {
-        {{"quick", DTYPE_BF16, 1, 576, 2, 1, 64, 128, 100, false},
-         QUICK_SEQS,
-         QUICK_PAST,
-         KV_F16,
-         ROPE_NEOX},
-        {{"quick_turned", DTYPE_BF16, 1, 256, 2, 1, 128, 128, 100, false},
-         QUICK_SEQS,
-         QUICK_PAST,
-         KV_F8,
-         ROPE_ADJACENT},
-        {{"quick_q", DTYPE_Q4_K, 1, 768, 4, 1, 64, 256, 100, false},
-         QUICK_SEQS,
-         QUICK_PAST,
-         KV_F16,
-         ROPE_NEOX},
-        {{"quick_fp8", DTYPE_BF16, 1, 640, 2, 1, 64, 256, 100, true},
-         QUICK_SEQS,
-         QUICK_PAST,
-         KV_F16,
-         ROPE_NEOX},
-    };
     uint32_t passed = c->passed;
     uint32_t count =
         c->is_quick ? sizeof(quick) / sizeof(quick[0]) : sizeof(plans) / sizeof(plans[0]);

@@ -105,9 +105,9 @@ enum status cuda_program_collect(struct device_program *p, struct device_result 
 /* Scratch beside the tape's slab, by the largest op that needs it. */
 struct cuda_scratch {
     void *x[2]; /* activations in 16 bits or fp8; [1] is what a product finds that follows an act */
-    float *x_scale[2]; /* of fp8: [rows] */
-    float *rows;       /* results that are wanted in another form only */
-    float *parts;      /* of attention */
+    float *x_scale[2];     /* of fp8: [rows] */
+    float *rows;           /* results that are wanted in another form only */
+    float *parts, *handed; /* of attention; of product_codes_dots.cu, NULL: not wanted */
     size_t x_bytes, x_rows, row_floats, part_floats; /* x_rows: of fp8 */
 };
 

@@ -56,6 +56,35 @@ static __device__ inline void arrival_wait(uint32_t barrier, uint32_t phase) {
 #endif
 }
 
+/* ---- a number of each lane, for a warp of another block ---- */
+
+/* `flag` is 0 before, and again when the other warp has taken the numbers. */
+static __device__ inline void hand_over(float *numbers, uint32_t *flag, float mine) {
+    uint32_t lane = threadIdx.x % 32;
+    numbers[lane] = mine;
+    __syncwarp();
+    if (lane == 0)
+        asm volatile("fence.acq_rel.gpu;\nst.relaxed.gpu.global.u32 [%0], 1;\n" ::"l"(flag)
+                     : "memory");
+}
+
+/* Waits for them. */
+static __device__ inline float take_over(const float *numbers, uint32_t *flag) {
+    uint32_t lane = threadIdx.x % 32, is_there = 0;
+    while (lane == 0 && !is_there)
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n"
+                     : "=r"(is_there)
+                     : "l"(flag)
+                     : "memory");
+    __syncwarp();
+    float mine = __ldcg(numbers + lane);
+    __syncwarp();
+    if (lane == 0) *flag = 0;
+    return mine;
+}
+
+/* ---- copies ---- */
+
 /* A multiple of 16 bytes, to and from multiples of 16. */
 static __device__ inline void copy_bulk(uint32_t to, const void *from, uint32_t bytes,
                                         uint32_t barrier) {

@@ -37,16 +37,12 @@ static __device__ inline struct device_q8 mat_q8(const struct cuda_mat &m, uint3
     return out;
 }
 
-/* Codes of 4 bits: those in the low halves of 4 bytes, and in the high ones. */
-static __device__ inline uint32_t low_codes(uint32_t two) { return two & 0x0f0f0f0fu; }
-static __device__ inline uint32_t high_codes(uint32_t two) { return two >> 4 & 0x0f0f0f0fu; }
-static __device__ inline int4 low_codes(int4 w) {
-    return {(int)low_codes((uint32_t)w.x), (int)low_codes((uint32_t)w.y),
-            (int)low_codes((uint32_t)w.z), (int)low_codes((uint32_t)w.w)};
-}
-static __device__ inline int4 high_codes(int4 w) {
-    return {(int)high_codes((uint32_t)w.x), (int)high_codes((uint32_t)w.y),
-            (int)high_codes((uint32_t)w.z), (int)high_codes((uint32_t)w.w)};
+/* A code of 4 bits as the number that it stands for. */
+static __device__ inline int32_t code4_at(const struct cuda_matrix &w, uint32_t row, uint32_t k) {
+    uint32_t two = ((const uint8_t *)w.data)[cuda_code4_index(w.code, row, k, w.cols)];
+    uint32_t code = cuda_code4_is_high(w.code, k) ? two >> 4 : two & 15;
+    if (w.code == CUDA_CODE_4_PLACE) return (int8_t)(w.table[code / 4] >> code % 4 * 8);
+    return w.code == CUDA_CODE_4_SIGNED ? (int32_t)(code ^ 8) - 8 : (int32_t)code;
 }
 
 /* One element of a weight, as tensor/dtype.h dequantises it. */
@@ -62,15 +58,10 @@ static __device__ inline float matrix_at(const struct cuda_matrix &w, uint32_t r
     default:
         break;
     }
-    float q;
-    if (w.bits == 4) {
-        uint32_t two = ((const uint8_t *)w.data)[cuda_code4_index(row, k, w.cols)];
-        q = (float)(cuda_code4_is_high(k) ? two >> 4 : two & 15);
-    } else {
-        q = (float)((const int8_t *)w.data)[cuda_code_index(row, k, w.cols)];
-    }
+    int32_t q = w.code == CUDA_CODE_8 ? ((const int8_t *)w.data)[cuda_code_index(row, k, w.cols)]
+                                      : code4_at(w, row, k);
     size_t group = cuda_scale_index(row, k / w.group, w.cols / w.group);
-    return w.min ? fmaf(w.scale[group], q, w.min[group]) : w.scale[group] * q;
+    return w.min ? fmaf(w.scale[group], (float)q, w.min[group]) : w.scale[group] * (float)q;
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* kernels/cuda/device_mma.cuh - instructions of tensor cores and of asynchronous copies.
+/* kernels/cuda/device_mma.cuh - instructions of tensor cores, of asynchronous copies, of bytes.
  */
 #ifndef KERNELS_CUDA_DEVICE_MMA_CUH
 #define KERNELS_CUDA_DEVICE_MMA_CUH
@@ -44,6 +44,14 @@ static __device__ inline void ldmatrix_x4_turned(uint32_t r[4], uint32_t at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(at));
+}
+
+/* Byte i of the result is the one of b:a that digit i of `digits` names, which must be below 8: the
+ * instruction itself, without the mask of __byte_perm. */
+static __device__ inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t digits) {
+    uint32_t picked;
+    asm("prmt.b32 %0, %1, %2, %3;\n" : "=r"(picked) : "r"(a), "r"(b), "r"(digits));
+    return picked;
 }
 
 /* 2^x to about 2 ulp; exact for 0 and for minus infinity. */

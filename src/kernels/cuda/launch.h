@@ -153,6 +153,7 @@ struct cuda_few {
     enum cuda_act_kind act;
     struct cuda_half gated;
     struct cuda_mat gated_q8; /* instead, for quantised weights */
+    float *handed;            /* cuda_handed_bytes: pairs may be parted; NULL: may not */
     struct cuda_first first;  /* where cuda_product_two or cuda_product_codes_dots does it */
 };
 bool cuda_product_few_can(const struct cuda_product *a);

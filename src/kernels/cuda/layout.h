@@ -23,6 +23,10 @@
  *
  *     byte(row, k):   [tile][k / 32][row in tile][k % 16]
  *
+ * Places in a table are looked up four at a time, by an instruction that takes them from 16
+ * neighbouring bits. So of them, word i of the 4 words has the places 4i to 4i + 3 in its low half
+ * and the places 16 + 4i to 16 + 4i + 3 in its high half, the first in the lowest 4 bits.
+ *
  * The functions are compiled for the host and for the device; tests call them on the host.
  */
 #ifndef KERNELS_CUDA_LAYOUT_H
@@ -45,6 +49,10 @@ enum { CUDA_ATTN_SEGMENT = 256, CUDA_ATTN_LANES = 16, CUDA_NORM_LANES = 16 };
 enum { CUDA_NORM_SHARED = 16384 }; /* columns of a norm's group that a block keeps */
 
 enum { CUDA_TILE_TOKENS = 16, CUDA_TILE_ROWS = 32, CUDA_CODE_RUN = 16, CUDA_K_RUN = 8 };
+
+/* What a code of a quantised weight is. Of 4 bits, in groups of 32: the number itself, 0 to 15; a
+ * number from -8 to 7; its place in a table of 16 numbers. */
+enum cuda_code { CUDA_CODE_8, CUDA_CODE_4, CUDA_CODE_4_SIGNED, CUDA_CODE_4_PLACE };
 
 /* A KV space as kernels see it. */
 struct cuda_kv {
@@ -108,14 +116,44 @@ BOTH_SIDES size_t cuda_code_index(uint32_t row, uint32_t k, uint32_t cols) {
     size_t run = (size_t)(row / CUDA_TILE_ROWS) * (cols / CUDA_CODE_RUN) + k / CUDA_CODE_RUN;
     return (run * CUDA_TILE_ROWS + row % CUDA_TILE_ROWS) * CUDA_CODE_RUN + k % CUDA_CODE_RUN;
 }
+BOTH_SIDES uint32_t cuda_code_bits(enum cuda_code code) { return code == CUDA_CODE_8 ? 8 : 4; }
 /* Of 4 bits: the byte that has the code, cuda_code4_is_high tells in which half. */
-BOTH_SIDES size_t cuda_code4_index(uint32_t row, uint32_t k, uint32_t cols) {
-    return cuda_code_index(row, k / 32 * CUDA_CODE_RUN + k % CUDA_CODE_RUN, cols / 2);
+BOTH_SIDES size_t cuda_code4_index(enum cuda_code code, uint32_t row, uint32_t k, uint32_t cols) {
+    uint32_t word = k % CUDA_CODE_RUN / 4, half = k % 32 / CUDA_CODE_RUN;
+    uint32_t byte = code == CUDA_CODE_4_PLACE ? word * 4 + half * 2 + k % 4 / 2 : k % CUDA_CODE_RUN;
+    return cuda_code_index(row, k / 32 * CUDA_CODE_RUN + byte, cols / 2);
 }
-BOTH_SIDES bool cuda_code4_is_high(uint32_t k) { return k % 32 >= CUDA_CODE_RUN; }
+BOTH_SIDES bool cuda_code4_is_high(enum cuda_code code, uint32_t k) {
+    return code == CUDA_CODE_4_PLACE ? k % 2 == 1 : k % 32 >= CUDA_CODE_RUN;
+}
 BOTH_SIDES size_t cuda_scale_index(uint32_t row, uint32_t group, uint32_t groups) {
     return ((size_t)(row / CUDA_TILE_ROWS) * groups + group) * CUDA_TILE_ROWS +
            row % CUDA_TILE_ROWS;
+}
+
+/* Of `count` things, one behind the other, those that block `block` of `blocks` does: shares of
+ * neighbours touch, and none is larger than another by more than one. */
+struct cuda_share {
+    uint32_t first, end;
+};
+BOTH_SIDES struct cuda_share cuda_share_of(uint32_t count, uint32_t blocks, uint32_t block) {
+    struct cuda_share s;
+    s.first = (uint32_t)((uint64_t)block * count / blocks);
+    s.end = (uint32_t)(((uint64_t)block + 1) * count / blocks);
+    return s;
+}
+
+/* Zeroed memory in which blocks of product_codes_dots.cu hand over gates: of each row, the numbers
+ * of a tile and a flag. It is one stream's. */
+enum { CUDA_DOTS_ROWS = 4, CUDA_HANDED_FLOATS = CUDA_TILE_ROWS + 1 };
+BOTH_SIDES size_t cuda_handed_bytes(uint32_t blocks) {
+    return (size_t)blocks * CUDA_DOTS_ROWS * CUDA_HANDED_FLOATS * sizeof(float);
+}
+
+/* Pairs of tiles that a product's blocks share out: true if the largest share is smaller where a
+ * pair may be parted. */
+BOTH_SIDES bool cuda_parts_pairs(uint32_t pairs, uint32_t blocks) {
+    return (2 * pairs + blocks - 1) / blocks < 2 * ((pairs + blocks - 1) / blocks);
 }
 
 #endif

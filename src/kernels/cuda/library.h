@@ -31,6 +31,7 @@ struct cuda_switches {
     bool without_fusion;   /* a kernel for each op, a product for each of its parts */
     bool plain_attention;  /* attention in f32, as on the CPU, for all formats of the cache */
     bool plain_codes;      /* products of quantised weights by dp4a alone */
+    bool byte_codes;       /* quantised weights become codes of 8 bits alone */
     bool overlap;          /* a kernel starts before the one in front of it has ended */
     bool few_rows;         /* products of up to 8 rows by kernels that read ahead (sm_90) */
     bool two_rows;         /* and those of 1 or 2 rows by kernels with fewer instructions */
@@ -41,6 +42,7 @@ struct cuda_switches {
     bool few_codes;        /* products of quantised weights likewise (sm_90) */
     bool first;            /* product_two.cu and _codes_dots.cu do the norm before them */
     bool dots;             /* quantised weights, up to 4 rows: product_codes_dots.cu */
+    bool even_tiles;       /* and shares gates and ups out tile by tile, not by pairs of them */
     bool timed;            /* cuBLASLt's algorithms are chosen by their times */
     bool timed_early;      /* and that when a model is loaded */
     bool any_sums;         /* and may add up in any order: a row's bits depend on the others */

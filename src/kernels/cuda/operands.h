@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/cuda/layout.h"
+
 /* An operand in device memory: columns [col, col + cols) of rows of a value. */
 struct cuda_mat {
     uint8_t *base; /* NULL: no operand */
@@ -37,7 +39,8 @@ struct cuda_matrix {
     uint32_t rows, cols;
     uint32_t row_elems;       /* plain forms and fp8: K rounded up, zeros behind */
     uint32_t group;           /* codes: elements with one scale, 16 or 32 */
-    uint32_t bits;            /* codes: of each, 8 or 4 */
+    enum cuda_code code;      /* codes: what one is */
+    uint32_t table[4];        /* places: the 16 int8 that they name, four to a word */
     const void *data;         /* plain, fp8: [experts][rows][row_elems]; codes: layout.h */
     const float *scale, *min; /* codes; min NULL: the format has none. fp8: scale [rows] */
     bool free_scales;         /* fp8: scales are any floats, not powers of two (fp8_scale.h) */

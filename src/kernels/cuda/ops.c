@@ -366,6 +366,7 @@ static bool few_of(const struct cuda_run *x, const struct op *op, const struct c
 static void add_act(const struct cuda_run *x, const struct op *op, const struct cuda_plan *plan,
                     struct cuda_few *f) {
     f->gates = true;
+    f->handed = x->scratch->handed;
     f->act = act_kinds[op->act.kind];
     f->gated_q8 = mat_of(x, op->act.q8);
     if (plan->half)

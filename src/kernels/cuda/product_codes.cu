@@ -8,8 +8,10 @@
  * Mapping: a block of 8 warps owns 32 weight rows, a lane each, and up to 8 rows of activations.
  * Columns go by in pieces of 16 groups. First each warp makes the whole-number sums of two groups
  * for all rows, by dp4a; then warp r adds the 16 sums of row r to its accumulators, rising.
- * Cost: bound by memory for few rows: a byte for each weight and 4 or 8 for each group of them.
+ * Cost: bound by memory for few rows: a byte or half of one for each weight, and 4 or 8 bytes for
+ * each group of them.
  */
+#include "kernels/cuda/device_codes.cuh"
 #include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/product.cuh"
 
@@ -38,12 +40,13 @@ static __device__ int32_t dot16(int4 a, int4 b, int32_t sum) {
 }
 
 /* A group's codes, in runs of 16: `at` is the first one's place in a matrix of codes of 8 bits. */
-template <int RUNS, int BITS>
-static __device__ void read_codes(const int4 *codes, uint32_t at, int4 w[RUNS]) {
-    if (BITS == 4) {
+template <int RUNS, enum cuda_code CODE>
+static __device__ void read_codes(const int4 *codes, uint32_t at, const uint32_t table[4],
+                                  int4 w[RUNS]) {
+    if (CODE != CUDA_CODE_8) {
         int4 both = codes[at / 2];
-        w[0] = low_codes(both);
-        w[RUNS - 1] = high_codes(both);
+        w[0] = first_codes<CODE>(both, table);
+        w[RUNS - 1] = last_codes<CODE>(both, table);
     } else {
 #pragma unroll
         for (int run = 0; run < RUNS; run++) w[run] = codes[at + run * CUDA_TILE_ROWS];
@@ -51,7 +54,7 @@ static __device__ void read_codes(const int4 *codes, uint32_t at, int4 w[RUNS]) 
 }
 
 /* RUNS: 16 codes each, of a group. */
-template <int ROWS, int RUNS, int BITS>
+template <int ROWS, int RUNS, enum cuda_code CODE>
 static __global__ void __launch_bounds__(CODES_THREADS) codes_kernel(struct cuda_product a) {
     __shared__ int32_t sums[2][PIECE_GROUPS][ROWS][32];
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -59,7 +62,8 @@ static __global__ void __launch_bounds__(CODES_THREADS) codes_kernel(struct cuda
     if (a.used && !product_is_live(a, first)) return; /* its experts were not chosen */
     uint32_t groups = a.w.cols / (RUNS * CUDA_CODE_RUN), expert = product_row(a, first).expert;
     const int4 *codes = (const int4 *)((const int8_t *)a.w.data + expert * a.w.expert_elems) +
-                        (size_t)blockIdx.y * groups * RUNS * CUDA_TILE_ROWS * BITS / 8 + lane;
+                        (size_t)blockIdx.y * groups * RUNS * CUDA_TILE_ROWS * code_bits<CODE> / 8 +
+                        lane;
     size_t scales = expert * a.w.expert_scales + (size_t)blockIdx.y * groups * 32 + lane;
     const float *scale = a.w.scale + scales, *least = a.w.min ? a.w.min + scales : NULL;
     const int4 *x[ROWS];
@@ -75,7 +79,7 @@ static __global__ void __launch_bounds__(CODES_THREADS) codes_kernel(struct cuda
 #pragma unroll
         for (uint32_t i = 0; i < OWN_GROUPS; i++)
             if (mine + i < groups)
-                read_codes<RUNS, BITS>(codes, (mine + i) * RUNS * CUDA_TILE_ROWS, w[i]);
+                read_codes<RUNS, CODE>(codes, (mine + i) * RUNS * CUDA_TILE_ROWS, a.w.table, w[i]);
 #pragma unroll
         for (uint32_t i = 0; i < OWN_GROUPS; i++) {
             if (mine + i >= groups) break;
@@ -93,7 +97,7 @@ static __global__ void __launch_bounds__(CODES_THREADS) codes_kernel(struct cuda
         for (uint32_t i = 0; i < count && warp < rows; i++) {
             uint32_t g = g0 + i;
             float product = scale[g * 32] * own.scale[g * RUNS / 2];
-            acc = fmaf((float)sums[buffer][i][warp % ROWS][lane], product, acc);
+            acc = fmaf(float_of_sum<CODE>(sums[buffer][i][warp % ROWS][lane]), product, acc);
             if (least) acc = fmaf(least[g * 32], own.dsum[g], acc);
         }
     }
@@ -101,15 +105,24 @@ static __global__ void __launch_bounds__(CODES_THREADS) codes_kernel(struct cuda
     if (warp < rows && n < a.w.rows) product_store(a, first + warp, n, acc);
 }
 
+template <int ROWS, int RUNS, enum cuda_code CODE>
+static void launch_form(const struct cuda_product *a, const struct cuda_queue *queue) {
+    dim3 grid((a->row_count + ROWS - 1) / ROWS, (a->w.rows + 31) / 32);
+    launch_alone(queue, codes_kernel<ROWS, RUNS, CODE>, grid, CODES_THREADS, 0, *a);
+}
+
 template <int ROWS>
 static void launch_codes(const struct cuda_product *a, const struct cuda_queue *queue) {
-    dim3 grid((a->row_count + ROWS - 1) / ROWS, (a->w.rows + 31) / 32);
-    if (a->w.bits == 4)
-        launch_alone(queue, codes_kernel<ROWS, 2, 4>, grid, CODES_THREADS, 0, *a);
+    if (a->w.code == CUDA_CODE_4)
+        launch_form<ROWS, 2, CUDA_CODE_4>(a, queue);
+    else if (a->w.code == CUDA_CODE_4_SIGNED)
+        launch_form<ROWS, 2, CUDA_CODE_4_SIGNED>(a, queue);
+    else if (a->w.code == CUDA_CODE_4_PLACE)
+        launch_form<ROWS, 2, CUDA_CODE_4_PLACE>(a, queue);
     else if (a->w.group == 32)
-        launch_alone(queue, codes_kernel<ROWS, 2, 8>, grid, CODES_THREADS, 0, *a);
+        launch_form<ROWS, 2, CUDA_CODE_8>(a, queue);
     else
-        launch_alone(queue, codes_kernel<ROWS, 1, 8>, grid, CODES_THREADS, 0, *a);
+        launch_form<ROWS, 1, CUDA_CODE_8>(a, queue);
 }
 
 void cuda_product_codes(const struct cuda_product *a, const struct cuda_queue *queue) {

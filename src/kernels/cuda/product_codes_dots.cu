@@ -17,8 +17,12 @@
  * waits for its inputs, that is, while the kernels in front of it run; a block asks for more than
  * half of the shared memory, as in product_few.cu. Activations lie in shared memory as a whole.
  *
- * Gates: a tile of gates is followed by the tile of their values. The 32 lanes of a row's warp then
- * hold a whole block of activations, which they quantise.
+ * Gates: a tile of gates is followed by the tile of their ups. The 32 lanes of a row's warp then
+ * hold a whole block of activations, which they quantise. Blocks do pairs of such tiles; or with
+ * cuda_few.handed, where that makes the largest share smaller, any tiles: 896 on 132
+ * multiprocessors are 7 or 6 then, not 8 or 6. A block that ends with gates hands them over to the
+ * next one, which has kept the sums of its first tile and takes the gates when it has done all
+ * others. So it waits only for a block that was started before it.
  *
  * Order of reading and overwriting: a warp's slot of codes is filled anew behind a barrier of the
  * warp that all lanes reach after their last read. In round r the sums of round r - 1 are added, so
@@ -27,6 +31,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/device_async.cuh"
+#include "kernels/cuda/device_codes.cuh"
 #include "kernels/cuda/device_first.cuh"
 #include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/device_mma.cuh"
@@ -36,12 +41,13 @@
 static constexpr uint32_t DOT_WARPS = 8, CODE_SLOTS = 3, SCALE_SLOTS = 4;
 static constexpr uint32_t RUNS = 8, COLS = RUNS * CUDA_CODE_RUN, BLOCKS = COLS / 32;
 static constexpr uint32_t LANES = CUDA_TILE_ROWS, FLOATS_BYTES = LANES * 4; /* a float each */
-static constexpr uint32_t DOTS_ROWS = 4;
 static constexpr uint32_t SHARED_LEAST = 116 << 10, SHARED_MOST = 200 << 10;
 
-/* GROUP_RUNS: runs of 16 codes that share a scale; CODE_BITS: of a code, 8, or 4 in groups of 32 */
-template <int GROUP_RUNS, int CODE_BITS> struct dots_form {
-    static constexpr uint32_t runs = GROUP_RUNS, bits = CODE_BITS;
+/* GROUP_RUNS: runs of 16 codes that share a scale; CODE: what one is; of 4 bits, groups are 32 */
+template <int GROUP_RUNS, enum cuda_code CODE>
+struct dots_form {
+    static constexpr uint32_t runs = GROUP_RUNS, bits = code_bits<CODE>;
+    static constexpr enum cuda_code code = CODE;
     static constexpr uint32_t groups = RUNS / GROUP_RUNS;           /* of a stage */
     static constexpr uint32_t code_bytes = COLS * LANES * bits / 8; /* likewise */
 };
@@ -63,7 +69,7 @@ static struct dots_layout layout_of(const struct cuda_few *f, uint32_t rows) {
     const struct cuda_matrix *w = &f->product.w;
     uint32_t cols = w->cols, group = w->group, scales = DOT_WARPS * (COLS / group) * FLOATS_BYTES;
     struct dots_layout l;
-    l.scale = DOT_WARPS * CODE_SLOTS * COLS * LANES * w->bits / 8;
+    l.scale = DOT_WARPS * CODE_SLOTS * COLS * LANES * cuda_code_bits(w->code) / 8;
     l.least = l.scale + SCALE_SLOTS * scales;
     l.sums = l.least + (w->min ? SCALE_SLOTS * scales : 0);
     l.x = l.sums + 2 * scales * rows;
@@ -81,20 +87,22 @@ struct dots_block {
     const struct cuda_few &f;
     struct dots_layout at;
     uint8_t *shared;
-    uint32_t base;          /* the address of `shared` */
-    uint32_t first, rounds; /* its first tile, or pair of tiles with gates; all its rounds */
-    uint32_t stages;        /* of a tile */
+    uint32_t base;       /* the address of `shared` */
+    uint32_t first, end; /* its tiles, in the order in which the product's are done */
+    uint32_t rounds;     /* of them all */
+    uint32_t stages;     /* of a tile */
 };
 
+template <bool PARTS>
 static __device__ inline struct dots_block block_of(const struct cuda_few &f,
                                                     const struct dots_layout &at, uint8_t *shared) {
     const struct cuda_matrix &w = f.product.w;
     uint32_t tiles = (w.rows + LANES - 1) / LANES, stages = w.cols / COLS;
-    uint32_t each = f.gates ? 2 : 1, units = tiles / each;
-    uint32_t first = (uint32_t)((uint64_t)blockIdx.x * units / gridDim.x);
-    uint32_t end = (uint32_t)(((uint64_t)blockIdx.x + 1) * units / gridDim.x);
-    uint32_t rounds = (end - first) * each * ((stages + DOT_WARPS - 1) / DOT_WARPS);
-    return {f, at, shared, shared_address(shared), first, rounds, stages};
+    uint32_t each = f.gates && !PARTS ? 2 : 1;
+    struct cuda_share share = cuda_share_of(tiles / each, gridDim.x, blockIdx.x);
+    uint32_t first = share.first * each, end = share.end * each;
+    uint32_t rounds = (end - first) * ((stages + DOT_WARPS - 1) / DOT_WARPS);
+    return {f, at, shared, shared_address(shared), first, end, rounds, stages};
 }
 
 /* A round, and which slot of a ring is its own. */
@@ -119,8 +127,8 @@ static __device__ inline bool next_round(const struct dots_block &b, uint32_t sl
 
 /* The matrix's number of one of the block's tiles. */
 static __device__ inline uint32_t tile_of(const struct dots_block &b, uint32_t tile) {
-    if (!b.f.gates) return b.first + tile;
-    return b.first + tile / 2 + tile % 2 * (b.f.product.w.rows / LANES / 2);
+    uint32_t n = b.first + tile;
+    return b.f.gates ? n / 2 + n % 2 * (b.f.product.w.rows / LANES / 2) : n;
 }
 
 static __device__ inline uint32_t stages_of(const struct dots_block &b,
@@ -232,10 +240,11 @@ static __device__ inline int32_t dot_16(int4 a, int4 b, int32_t sum) {
 }
 
 /* Run `run` of a stage; `codes` are the lane's. */
-template <typename F> static __device__ inline int4 run_of(const int4 *codes, uint32_t run) {
+template <typename F>
+static __device__ inline int4 run_of(const int4 *codes, uint32_t run, const uint32_t table[4]) {
     if (F::bits == 8) return codes[run * LANES];
     int4 both = codes[run / 2 * LANES];
-    return run % 2 == 0 ? low_codes(both) : high_codes(both);
+    return run % 2 == 0 ? first_codes<F::code>(both, table) : last_codes<F::code>(both, table);
 }
 
 /* Of the warp's stage of a round; a row that is not there repeats the first. */
@@ -252,13 +261,13 @@ static __device__ inline void sum_stage(const struct dots_block &b, const struct
     sums += (round % 2 * DOT_WARPS + warp) * groups * ROWS * LANES;
 #pragma unroll
     for (uint32_t run = 0; run < RUNS; run++) {
-        int4 w = run_of<F>(codes, run);
+        int4 w = run_of<F>(codes, run, b.f.product.w.table);
 #pragma unroll
         for (uint32_t r = 0; r < ROWS; r++) {
             uint32_t row = (r < b.f.product.row_count ? r : 0) * b.at.x_bytes;
             sum[r] = dot_16(w, *(const int4 *)(x + row + run * CUDA_CODE_RUN), sum[r]);
             if (run % F::runs + 1 < F::runs) continue;
-            sums[(run / F::runs * ROWS + r) * LANES] = (float)sum[r];
+            sums[(run / F::runs * ROWS + r) * LANES] = float_of_sum<F::code>(sum[r]);
             sum[r] = 0;
         }
     }
@@ -341,7 +350,27 @@ static __device__ inline float add_round(const struct dots_block &b, const struc
 struct dots_result {
     float *out; /* NULL: there is no such row, or it is not live */
     float acc, gate, old;
+    float up; /* of a pair whose gates another block has */
 };
+
+/* Where a row's warp of block `block` hands its last gates over. */
+struct handed_place {
+    float *numbers;
+    uint32_t *flag;
+};
+
+static __device__ inline struct handed_place handed_by(const struct dots_block &b, uint32_t block) {
+    uint32_t place = block * CUDA_DOTS_ROWS + threadIdx.x / 32 - DOT_WARPS;
+    float *numbers = b.f.handed + place * CUDA_HANDED_FLOATS;
+    return {numbers, (uint32_t *)(numbers + LANES)};
+}
+
+/* Pair `pair` of the product's. */
+static __device__ inline void store_gated(const struct dots_block &b, uint32_t pair, float gate,
+                                          float up) {
+    float gated = act_one(b.f.act, gate) * up;
+    quantise_warp(gated, pair, mat_q8(b.f.gated_q8, threadIdx.x / 32 - DOT_WARPS));
+}
 
 static __device__ inline void begin_tile(const struct dots_block &b, uint32_t tile,
                                          struct dots_result *y) {
@@ -351,21 +380,42 @@ static __device__ inline void begin_tile(const struct dots_block &b, uint32_t ti
     y->old = a.add && y->out && n < a.w.rows ? y->out[n] : 0.0f;
 }
 
+/* A tile of gates, or of ups: PARTS: the other one of the pair may be another block's. */
+template <bool PARTS>
+static __device__ inline void end_half(const struct dots_block &b, uint32_t tile,
+                                       struct dots_result *y) {
+    uint32_t place = b.first + tile;
+    if (place % 2 == 0) {
+        y->gate = y->acc;
+        if (!PARTS || place + 1 < b.end) return;
+        struct handed_place to = handed_by(b, blockIdx.x);
+        hand_over(to.numbers, to.flag, y->gate);
+    } else if (PARTS && tile == 0) {
+        y->up = y->acc;
+    } else {
+        store_gated(b, place / 2, y->gate, y->acc);
+    }
+}
+
+template <bool PARTS>
 static __device__ inline void end_tile(const struct dots_block &b, uint32_t tile,
                                        struct dots_result *y) {
     const struct cuda_product &a = b.f.product;
     uint32_t n = tile_of(b, tile) * LANES + threadIdx.x % 32;
     if (!y->out) return;
-    if (b.f.gates && tile % 2 == 0) {
-        y->gate = y->acc;
-    } else if (b.f.gates) {
-        float gated = act_one(b.f.act, y->gate) * y->acc;
-        uint32_t row = threadIdx.x / 32 - DOT_WARPS;
-        quantise_warp(gated, b.first + tile / 2, mat_q8(b.f.gated_q8, row));
+    if (b.f.gates) {
+        end_half<PARTS>(b, tile, y);
     } else if (n < a.w.rows) {
         float number = a.bias ? y->acc + a.bias[n] : y->acc;
         y->out[n] = a.add ? number + y->old : number;
     }
+}
+
+/* The pair whose gates the block before has. */
+static __device__ inline void end_parted(const struct dots_block &b, const struct dots_result &y) {
+    if (!y.out || b.first % 2 == 0) return;
+    struct handed_place from = handed_by(b, blockIdx.x - 1);
+    store_gated(b, b.first / 2, take_over(from.numbers, from.flag), y.up);
 }
 
 /* ---- the kernel ---- */
@@ -396,13 +446,13 @@ static __device__ inline void make_sums(const struct dots_block &b, struct dots_
 }
 
 /* The warp's share of adding them: its row. */
-template <typename F, int ROWS>
+template <typename F, int ROWS, bool PARTS>
 static __device__ inline void add_sums(const struct dots_block &b, struct dots_place *brought) {
     const struct cuda_product &a = b.f.product;
     struct dots_place now = {0, 0, 0, 0};
     uint32_t row = threadIdx.x / 32 - DOT_WARPS;
     bool is_there = row < a.row_count && mat_is_live(a.dst, row);
-    struct dots_result y = {is_there ? mat_f32(a.dst, row) : NULL, 0.0f, 0.0f, 0.0f};
+    struct dots_result y = {is_there ? mat_f32(a.dst, row) : NULL, 0.0f, 0.0f, 0.0f, 0.0f};
     begin_tile(b, 0, &y);
     __syncthreads(); /* of round 0 */
     for (uint32_t round = 0; round < b.rounds; round++) {
@@ -414,19 +464,20 @@ static __device__ inline void add_sums(const struct dots_block &b, struct dots_p
         y.acc = add_round<F, ROWS>(b, now, round, y.acc);
         uint32_t tile = now.tile;
         if (next_round(b, SCALE_SLOTS, &now)) {
-            end_tile(b, tile, &y);
+            end_tile<PARTS>(b, tile, &y);
             if (round + 1 < b.rounds) begin_tile(b, now.tile, &y);
         }
         __syncthreads();
     }
+    if (PARTS) end_parted(b, y);
 }
 
-template <typename F, int ROWS>
+template <typename F, int ROWS, bool PARTS>
 static __global__ void __launch_bounds__((DOT_WARPS + ROWS) * 32, 1)
     dots_kernel(struct cuda_few f, struct dots_layout at) {
     extern __shared__ __align__(128) uint8_t shared[];
     admit_next_kernel();
-    struct dots_block b = block_of(f, at, shared);
+    struct dots_block b = block_of<PARTS>(f, at, shared);
     struct dots_place brought;
     init_barriers(b);
     fill_rings<F>(b, &brought);
@@ -441,33 +492,51 @@ static __global__ void __launch_bounds__((DOT_WARPS + ROWS) * 32, 1)
     if (threadIdx.x / 32 < DOT_WARPS)
         make_sums<F, ROWS>(b, &brought);
     else
-        add_sums<F, ROWS>(b, &brought);
+        add_sums<F, ROWS, PARTS>(b, &brought);
 }
 
 /* ---- launching ---- */
 
 static struct dots_layout layout_for(const struct cuda_few *f) {
     uint32_t rows = f->product.row_count;
-    return layout_of(f, rows <= 2 ? rows : DOTS_ROWS);
+    return layout_of(f, rows <= 2 ? rows : CUDA_DOTS_ROWS);
+}
+
+static uint32_t tiles_of(const struct cuda_few *f) {
+    return (f->product.w.rows + LANES - 1) / LANES;
+}
+
+template <typename F, int ROWS, bool PARTS>
+static void launch_kernel(const struct cuda_few *f, const struct cuda_queue *queue) {
+    struct dots_layout at = layout_for(f);
+    uint32_t units = f->gates && !PARTS ? tiles_of(f) / 2 : tiles_of(f);
+    uint32_t blocks = units < f->multiprocessors ? units : f->multiprocessors;
+    uint32_t bytes = at.bytes > SHARED_LEAST ? at.bytes : SHARED_LEAST;
+    launch(queue, dots_kernel<F, ROWS, PARTS>, blocks, (DOT_WARPS + ROWS) * 32, bytes, *f, at);
+}
+
+template <typename F, bool PARTS>
+static void launch_rows(const struct cuda_few *f, const struct cuda_queue *queue) {
+    if (f->product.row_count == 1)
+        launch_kernel<F, 1, PARTS>(f, queue);
+    else if (f->product.row_count == 2)
+        launch_kernel<F, 2, PARTS>(f, queue);
+    else
+        launch_kernel<F, 4, PARTS>(f, queue);
 }
 
 template <typename F>
-static void launch_rows(const struct cuda_few *f, const struct cuda_queue *queue) {
-    const struct cuda_product *a = &f->product;
-    struct dots_layout at = layout_for(f);
-    uint32_t tiles = (a->w.rows + LANES - 1) / LANES, units = f->gates ? tiles / 2 : tiles;
-    uint32_t blocks = units < f->multiprocessors ? units : f->multiprocessors;
-    uint32_t bytes = at.bytes > SHARED_LEAST ? at.bytes : SHARED_LEAST;
-    if (a->row_count == 1)
-        launch(queue, dots_kernel<F, 1>, blocks, (DOT_WARPS + 1) * 32, bytes, *f, at);
-    else if (a->row_count == 2)
-        launch(queue, dots_kernel<F, 2>, blocks, (DOT_WARPS + 2) * 32, bytes, *f, at);
+static void launch_form(const struct cuda_few *f, const struct cuda_queue *queue) {
+    if (f->gates && f->handed && cuda_parts_pairs(tiles_of(f) / 2, f->multiprocessors))
+        launch_rows<F, true>(f, queue);
     else
-        launch(queue, dots_kernel<F, 4>, blocks, (DOT_WARPS + 4) * 32, bytes, *f, at);
+        launch_rows<F, false>(f, queue);
 }
 
 template <typename F, int ROWS> static void prepare_rows(void) {
-    cudaFuncSetAttribute(dots_kernel<F, ROWS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    cudaFuncSetAttribute(dots_kernel<F, ROWS, false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)SHARED_MOST);
+    cudaFuncSetAttribute(dots_kernel<F, ROWS, true>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          (int)SHARED_MOST);
 }
 
@@ -478,25 +547,32 @@ template <typename F> static void prepare_form(void) {
 }
 
 void cuda_product_codes_dots_prepare(void) {
-    prepare_form<dots_form<1, 8>>();
-    prepare_form<dots_form<2, 8>>();
-    prepare_form<dots_form<2, 4>>();
+    prepare_form<dots_form<1, CUDA_CODE_8>>();
+    prepare_form<dots_form<2, CUDA_CODE_8>>();
+    prepare_form<dots_form<2, CUDA_CODE_4>>();
+    prepare_form<dots_form<2, CUDA_CODE_4_SIGNED>>();
+    prepare_form<dots_form<2, CUDA_CODE_4_PLACE>>();
 }
 
 bool cuda_product_codes_dots_can(const struct cuda_few *f) {
     const struct cuda_product *a = &f->product;
     bool is_whole = a->w.cols % COLS == 0 && a->src.all_cols % COLS == 0 && a->src.col % COLS == 0;
-    if (a->w.form != CUDA_CODES || a->used > 0 || a->row_count > DOTS_ROWS || !is_whole)
+    if (a->w.form != CUDA_CODES || a->used > 0 || a->row_count > CUDA_DOTS_ROWS || !is_whole)
         return false;
     return layout_for(f).bytes <= SHARED_MOST;
 }
 
 void cuda_product_codes_dots(const struct cuda_few *f, const struct cuda_queue *queue) {
+    const struct cuda_matrix *w = &f->product.w;
     if (f->product.row_count == 0) return;
-    if (f->product.w.bits == 4)
-        launch_rows<dots_form<2, 4>>(f, queue);
-    else if (f->product.w.group == 32)
-        launch_rows<dots_form<2, 8>>(f, queue);
+    if (w->code == CUDA_CODE_4)
+        launch_form<dots_form<2, CUDA_CODE_4>>(f, queue);
+    else if (w->code == CUDA_CODE_4_SIGNED)
+        launch_form<dots_form<2, CUDA_CODE_4_SIGNED>>(f, queue);
+    else if (w->code == CUDA_CODE_4_PLACE)
+        launch_form<dots_form<2, CUDA_CODE_4_PLACE>>(f, queue);
+    else if (w->group == 32)
+        launch_form<dots_form<2, CUDA_CODE_8>>(f, queue);
     else
-        launch_rows<dots_form<1, 8>>(f, queue);
+        launch_form<dots_form<1, CUDA_CODE_8>>(f, queue);
 }

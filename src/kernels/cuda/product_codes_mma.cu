@@ -1,8 +1,8 @@
 /* kernels/cuda/product_codes_mma.cu - products of quantised weights on tensor cores, to the bit as
  * kernels/cuda/product_codes.cu has them.
  *
- * The whole-number sum of a group is one mma of bytes, which is exact. Its accumulator starts as
- * the bits of 1.5 * 2^23, so the sum is a float less a subtraction. Then, in rising groups:
+ * The whole-number sum of a group is one mma of bytes (device_codes.cuh), which is exact. Then, in
+ * rising groups:
  *
  *     acc = fma(sum, w.scale[g] * scale[b], acc), then fma(w.min[g], dsum[g], acc)
  *
@@ -13,25 +13,28 @@
  */
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/device_codes.cuh"
 #include "kernels/cuda/device_launch.cuh"
 #include "kernels/cuda/device_mma.cuh"
 #include "kernels/cuda/product.cuh"
 
 static constexpr uint32_t STAGE_RUNS = 8, STAGE_COLS = STAGE_RUNS * CUDA_CODE_RUN, STAGE_BLOCKS = 4;
-static constexpr int32_t MAGIC_BITS = 0x4B400000;
-static constexpr float MAGIC = 12582912.0f;
 
-/* RUNS of 16 codes, of BITS bits, are a group. */
-template <int RUNS, int BITS> struct codes_form {
-    static constexpr uint32_t runs = RUNS, bits = BITS;
+/* RUNS of 16 codes are a group. */
+template <int RUNS, enum cuda_code CODE>
+struct codes_form {
+    static constexpr uint32_t runs = RUNS; static constexpr enum cuda_code code = CODE;
 };
-using codes_16 = codes_form<1, 8>;
-using codes_32 = codes_form<2, 8>;
-using codes_32_4 = codes_form<2, 4>;
+using codes_16 = codes_form<1, CUDA_CODE_8>;
+using codes_32 = codes_form<2, CUDA_CODE_8>;
+using codes_4 = codes_form<2, CUDA_CODE_4>;
+using codes_4_signed = codes_form<2, CUDA_CODE_4_SIGNED>;
+using codes_4_place = codes_form<2, CUDA_CODE_4_PLACE>;
 
 /* A block: WARPS warps of M_TILES * 16 weights, N_TILES * 8 rows. */
 template <typename F, int WARPS, int M_TILES, int N_TILES, int STAGES> struct codes_shape {
-    static constexpr uint32_t runs = F::runs, bits = F::bits;
+    static constexpr enum cuda_code code = F::code;
+    static constexpr uint32_t runs = F::runs, bits = code_bits<code>;
     static constexpr uint32_t warps = WARPS, m_tiles = M_TILES, n_tiles = N_TILES;
     static constexpr uint32_t pieces = STAGE_RUNS * bits / 8; /* of 16 bytes, of a weight */
     static constexpr uint32_t stages = STAGES, threads = WARPS * 32;
@@ -64,7 +67,7 @@ static __device__ struct codes_source source_of(const struct cuda_product &a, ui
     struct codes_source s;
     s.runs = a.w.cols / CUDA_CODE_RUN;
     s.groups = s.runs / group_runs;
-    s.pieces = s.runs * a.w.bits / 8;
+    s.pieces = s.runs * cuda_code_bits(a.w.code) / 8;
     size_t scales = expert * a.w.expert_scales + (size_t)tile * s.groups * CUDA_TILE_ROWS;
     s.codes = (const int8_t *)a.w.data + expert * a.w.expert_elems +
               (size_t)tile * s.pieces * CUDA_TILE_ROWS * 16;
@@ -128,18 +131,19 @@ static __device__ void bring_rows(const struct cuda_product &a, const struct cod
 
 /* The group's sums of 16 weights and 8 rows; `w` and `x`: the lane's words of the first run. */
 template <typename S>
-static __device__ inline void sum_group(const uint8_t *w, const uint8_t *x, int32_t c[4]) {
+static __device__ inline void sum_group(const uint8_t *w, const uint32_t table[4], const uint8_t *x,
+                                        int32_t c[4]) {
     uint32_t a[4], b[2];
 #pragma unroll
-    for (int i = 0; i < 4; i++) c[i] = MAGIC_BITS;
+    for (int i = 0; i < 4; i++) c[i] = SUM_BEGINS;
 #pragma unroll
     for (uint32_t i = 0; i < S::runs * S::bits / 4; i++)
         a[i] = *(const uint32_t *)(w + (i / 2 * S::weights + i % 2 * 8) * 16);
     if (S::bits == 4) {
-        a[2] = high_codes(a[0]);
-        a[3] = high_codes(a[1]);
-        a[0] = low_codes(a[0]);
-        a[1] = low_codes(a[1]);
+        a[2] = last_codes<S::code>(a[0], table);
+        a[3] = last_codes<S::code>(a[1], table);
+        a[0] = first_codes<S::code>(a[0], table);
+        a[1] = first_codes<S::code>(a[1], table);
     }
 #pragma unroll
     for (uint32_t i = 0; i < S::runs; i++) b[i] = *(const uint32_t *)(x + i * S::rows * 16);
@@ -150,7 +154,8 @@ static __device__ inline void sum_group(const uint8_t *w, const uint8_t *x, int3
 }
 
 template <typename S>
-static __device__ inline void add_group(const uint8_t *stage, uint32_t g, bool has_least,
+static __device__ inline void add_group(const struct cuda_matrix &weights, const uint8_t *stage,
+                                        uint32_t g, bool has_least,
                                         float acc[S::m_tiles][S::n_tiles][4]) {
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, word = lane % 4 * 4;
     uint32_t mine = warp * S::m_tiles * 16 + lane / 4, run = g * S::runs;
@@ -168,10 +173,11 @@ static __device__ inline void add_group(const uint8_t *stage, uint32_t g, bool h
         for (uint32_t n = 0; n < S::n_tiles; n++) {
             int32_t c[4];
             uint32_t col = n * 8 + lane % 4 * 2;
-            sum_group<S>(w, stage + S::x + (run * S::rows + n * 8 + lane / 4) * 16 + word, c);
+            sum_group<S>(w, weights.table,
+                         stage + S::x + (run * S::rows + n * 8 + lane / 4) * 16 + word, c);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                float sum = __int_as_float(c[i]) - MAGIC;
+                float sum = float_of_begun<S::code>(c[i]);
                 float &to = acc[m][n][i];
                 to = fmaf(sum, w_scale[i / 2] * x_scale[col + i % 2], to);
                 if (has_least) to = fmaf(w_least[i / 2], dsum[col + i % 2], to);
@@ -208,7 +214,7 @@ static __global__ void __launch_bounds__(S::threads) codes_mma_kernel(struct cud
         const uint8_t *stage = buffers + i % S::stages * S::stage;
 #pragma unroll
         for (uint32_t g = 0; g < S::groups; g++)
-            if (i * S::groups + g < s.groups) add_group<S>(stage, g, s.least != NULL, acc);
+            if (i * S::groups + g < s.groups) add_group<S>(a.w, stage, g, s.least != NULL, acc);
     }
 #pragma unroll
     for (uint32_t i = 0; i < S::m_tiles * S::n_tiles * 4; i++) {
@@ -221,12 +227,12 @@ static __global__ void __launch_bounds__(S::threads) codes_mma_kernel(struct cud
 
 /* ---- launching ---- */
 
-template <typename F> using codes_1 = codes_shape<F, 2, 1, 1, 8>;
-template <typename F> using codes_2 = codes_shape<F, 2, 1, 2, 6>;
-template <typename F> using codes_4 = codes_shape<F, 4, 1, 4, 4>;
-template <typename F> using codes_8 = codes_shape<F, 4, 2, 8, F::runs == 2 ? 3 : 2>;
-static_assert(codes_8<codes_16>::bytes <= 99 << 10, "what sm_89 has");
-static_assert(codes_8<codes_32>::bytes <= 99 << 10, "what sm_89 has");
+template <typename F> using rows_8 = codes_shape<F, 2, 1, 1, 8>;
+template <typename F> using rows_16 = codes_shape<F, 2, 1, 2, 6>;
+template <typename F> using rows_32 = codes_shape<F, 4, 1, 4, 4>;
+template <typename F> using rows_64 = codes_shape<F, 4, 2, 8, F::runs == 2 ? 3 : 2>;
+static_assert(rows_64<codes_16>::bytes <= 99 << 10, "what sm_89 has");
+static_assert(rows_64<codes_32>::bytes <= 99 << 10, "what sm_89 has");
 
 template <typename S>
 static void launch_shape(const struct cuda_product *a, const struct cuda_queue *queue) {
@@ -238,19 +244,23 @@ static void launch_shape(const struct cuda_product *a, const struct cuda_queue *
 template <typename F>
 static void launch_codes(const struct cuda_product *a, const struct cuda_queue *queue) {
     if (a->used || a->row_count <= 8)
-        launch_shape<codes_1<F>>(a, queue);
+        launch_shape<rows_8<F>>(a, queue);
     else if (a->row_count <= 16)
-        launch_shape<codes_2<F>>(a, queue);
+        launch_shape<rows_16<F>>(a, queue);
     else if (a->row_count <= 32)
-        launch_shape<codes_4<F>>(a, queue);
+        launch_shape<rows_32<F>>(a, queue);
     else
-        launch_shape<codes_8<F>>(a, queue);
+        launch_shape<rows_64<F>>(a, queue);
 }
 
 void cuda_product_codes_mma(const struct cuda_product *a, const struct cuda_queue *queue) {
     if (a->row_count == 0) return;
-    if (a->w.bits == 4)
-        launch_codes<codes_32_4>(a, queue);
+    if (a->w.code == CUDA_CODE_4)
+        launch_codes<codes_4>(a, queue);
+    else if (a->w.code == CUDA_CODE_4_SIGNED)
+        launch_codes<codes_4_signed>(a, queue);
+    else if (a->w.code == CUDA_CODE_4_PLACE)
+        launch_codes<codes_4_place>(a, queue);
     else if (a->w.group == 32)
         launch_codes<codes_32>(a, queue);
     else
@@ -263,14 +273,16 @@ template <typename S> static void prepare_shape(void) {
 }
 
 template <typename F> static void prepare_form(void) {
-    prepare_shape<codes_1<F>>();
-    prepare_shape<codes_2<F>>();
-    prepare_shape<codes_4<F>>();
-    prepare_shape<codes_8<F>>();
+    prepare_shape<rows_8<F>>();
+    prepare_shape<rows_16<F>>();
+    prepare_shape<rows_32<F>>();
+    prepare_shape<rows_64<F>>();
 }
 
 void cuda_product_codes_mma_prepare(void) {
     prepare_form<codes_16>();
     prepare_form<codes_32>();
-    prepare_form<codes_32_4>();
+    prepare_form<codes_4>();
+    prepare_form<codes_4_signed>();
+    prepare_form<codes_4_place>();
 }

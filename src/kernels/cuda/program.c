@@ -82,6 +82,8 @@ static enum status make_memory(struct device_program *p, struct err *err) {
     TRY(take(p, "scales of rows", s->x_rows * sizeof(float), &s->x_scale[0], err));
     TRY(take(p, "scales of rows", s->x_rows * sizeof(float), &s->x_scale[1], err));
     TRY(take(p, "scratch rows", s->row_floats * sizeof(float), &s->rows, err));
+    if (p->dev->switches.even_tiles)
+        TRY(take(p, "gates", cuda_handed_bytes(p->dev->multiprocessors), &s->handed, err));
     TRY(take(p, "parts of attention", s->part_floats * sizeof(float), &s->parts, err));
     if (p->runs.group > 0)
         TRY(take(p, "tables", p->runs.cap * sizeof(p->runs.table[0]), &p->runs.table, err));
@@ -198,6 +200,7 @@ void cuda_program_destroy(struct device_program *p) {
     cuda_give(p->dev, p->scratch.x[1], p->scratch.x_bytes);
     cuda_give(p->dev, p->scratch.x_scale[0], p->scratch.x_rows * sizeof(float));
     cuda_give(p->dev, p->scratch.x_scale[1], p->scratch.x_rows * sizeof(float));
+    cuda_give(p->dev, p->scratch.handed, cuda_handed_bytes(p->dev->multiprocessors));
     cuda_give(p->dev, p->scratch.rows, p->scratch.row_floats * sizeof(float));
     cuda_give(p->dev, p->scratch.parts, p->scratch.part_floats * sizeof(float));
     cuda_give(p->dev, p->runs.table, p->runs.cap * sizeof(p->runs.table[0]));

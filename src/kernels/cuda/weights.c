@@ -2,7 +2,7 @@
  *
  * bf16 and f16 stay what they are, in rows of a multiple of 64 columns. f32 becomes bf16 where that
  * loses nothing, and stays f32 otherwise. Quantised weights become codes with float scales and
- * minima (kernels/cuda/layout.h): half a byte for each weight where its codes are 0 to 15, else a
+ * minima (kernels/cuda/layout.h): half a byte for each weight where a format has 16 numbers, else a
  * byte; and 4 or 8 for each group of 16 or 32.
  *
  * With fp8 weights, matrices of 16 bits go to the card as they are, into memory that serves them
@@ -30,7 +30,8 @@ enum {
     F8_BLOCK_ELEMS = 32,
     F8_BLOCK_BYTES = 36,
     BLOCK_ELEMS_MAX = 256,
-    GROUPS_MAX = 16
+    GROUPS_MAX = 16,
+    PLACES = 16
 };
 /* Columns of fp8 weights: filled up to a multiple of FP8_COLS, and as many as product_fp8.cu has
  * room for. */
@@ -59,9 +60,14 @@ static enum cuda_form form_of(const struct weight *w) {
     return w->use == WEIGHT_VECTOR || !is_bf16_exact(w) ? CUDA_F32 : CUDA_BF16;
 }
 
-/* Of a code: 4 where all of a format's codes are 0 to 15. */
-static uint32_t code_bits(enum dtype type) {
-    return type == DTYPE_Q4_K || type == DTYPE_Q4_1 || type == DTYPE_INT4 ? 4 : 8;
+/* By the numbers that a format has: 0 to 15, -8 to 7, any 16, or more. */
+static enum cuda_code code_of(const struct cuda_device *dev, enum dtype type) {
+    if (dev->switches.byte_codes) return CUDA_CODE_8;
+    if (type == DTYPE_Q4_K || type == DTYPE_Q4_1 || type == DTYPE_INT4) return CUDA_CODE_4;
+    if (type == DTYPE_Q4_0) return CUDA_CODE_4_SIGNED;
+    bool has_table =
+        type == DTYPE_IQ4_NL || type == DTYPE_IQ4_XS || type == DTYPE_NF4 || type == DTYPE_FP4;
+    return has_table ? CUDA_CODE_4_PLACE : CUDA_CODE_8;
 }
 
 /* The file's own codes and scales serve as they are. */
@@ -85,14 +91,21 @@ static void describe_fp8(struct cuda_matrix *m, bool is_stored, size_t *bytes) {
     *bytes = m->expert_elems + m->rows * sizeof(float);
 }
 
+/* Bytes of the codes of one row. */
+static size_t codes_bytes(const struct cuda_matrix *m) {
+    return (size_t)m->cols * cuda_code_bits(m->code) / 8;
+}
+
 /* A matrix without its memory, and how many bytes that has. */
-static struct cuda_matrix describe(const struct weight *w, size_t *bytes) {
+static struct cuda_matrix describe(const struct cuda_device *dev, const struct weight *w,
+                                   size_t *bytes) {
     struct cuda_matrix m = {.form = form_of(w), .rows = w->rows, .cols = w->cols};
     if (m.form == CUDA_CODES) {
         size_t rows = round_up(w->rows, CUDA_TILE_ROWS);
         m.group = dtype_info(w->type)->group_elems;
-        m.bits = code_bits(w->type);
-        m.expert_elems = rows * w->cols * m.bits / 8;
+        m.code = code_of(dev, w->type);
+        if (m.code == CUDA_CODE_4_PLACE) memcpy(m.table, dtype_code_values(w->type), PLACES);
+        m.expert_elems = rows * codes_bytes(&m);
         m.expert_scales = rows * (w->cols / m.group);
         size_t floats = m.expert_scales * (dtype_info(w->type)->has_min ? 2 : 1);
         *bytes = w->experts * (m.expert_elems + floats * sizeof(float));
@@ -287,12 +300,43 @@ static bool copy_numbers(struct cuda_device *dev, const struct weight *w,
 struct codes_piece {
     int8_t *codes;
     float *scale, *min;
-    uint32_t tiles; /* that there is room for */
+    uint32_t tiles;      /* that there is room for */
+    uint8_t places[256]; /* of find_places */
 };
 
-/* A run of 32 codes as 16 bytes. */
+/* 32 numbers, 0 to 15 or -8 to 7, as 16 bytes. */
 static void pack_codes4(const int8_t q[32], int8_t *to) {
-    for (uint32_t i = 0; i < CUDA_CODE_RUN; i++) to[i] = (int8_t)(q[i] | q[i + CUDA_CODE_RUN] << 4);
+    for (uint32_t i = 0; i < CUDA_CODE_RUN; i++)
+        to[i] = (int8_t)((q[i] & 15) | q[i + CUDA_CODE_RUN] << 4);
+}
+
+/* The same of numbers in a table; `places` are where each of them is, as a byte. */
+static void pack_places(const int8_t q[32], const uint8_t places[256], int8_t *to) {
+    for (uint32_t i = 0; i < CUDA_CODE_RUN; i++) {
+        uint32_t word = i / 4, half = i % 4 / 2, k = half * CUDA_CODE_RUN + word * 4 + i % 2 * 2;
+        to[i] = (int8_t)(places[(uint8_t)q[k]] | places[(uint8_t)q[k + 1]] << 4);
+    }
+}
+
+/* Where each number of a matrix's table is. */
+static void find_places(const struct cuda_matrix *m, uint8_t places[256]) {
+    const uint8_t *numbers = (const uint8_t *)m->table;
+    memset(places, 0, 256);
+    for (uint32_t i = 0; i < PLACES; i++) places[numbers[i]] = (uint8_t)i;
+}
+
+/* A block's numbers, those of columns [k, k + count) of a row. */
+static void pack_block(const struct cuda_matrix *m, const int8_t *q, uint32_t count, uint32_t row,
+                       uint32_t k, struct codes_piece *p) {
+    for (uint32_t i = 0; m->code == CUDA_CODE_8 && i < count; i += CUDA_CODE_RUN)
+        memcpy(p->codes + cuda_code_index(row, k + i, m->cols), q + i, CUDA_CODE_RUN);
+    for (uint32_t i = 0; m->code != CUDA_CODE_8 && i < count; i += 32) {
+        int8_t *to = p->codes + cuda_code4_index(m->code, row, k + i, m->cols);
+        if (m->code == CUDA_CODE_4_PLACE)
+            pack_places(q + i, p->places, to);
+        else
+            pack_codes4(q + i, to);
+    }
 }
 
 /* Columns [k, end) of a row, whose blocks lie at `from`. */
@@ -303,10 +347,7 @@ static void unpack_row(const struct weight *w, const struct cuda_matrix *m, cons
     float scale[GROUPS_MAX], min[GROUPS_MAX];
     for (; k < end; k += info->block_elems, from += info->block_bytes) {
         dtype_unpack(w->type, from, q, scale, min);
-        for (uint32_t i = 0; m->bits == 4 && i < info->block_elems; i += 32)
-            pack_codes4(q + i, p->codes + cuda_code4_index(row, k + i, w->cols));
-        for (uint32_t i = 0; m->bits == 8 && i < info->block_elems; i += CUDA_CODE_RUN)
-            memcpy(p->codes + cuda_code_index(row, k + i, w->cols), q + i, CUDA_CODE_RUN);
+        pack_block(m, q, info->block_elems, row, k, p);
         for (uint32_t g = 0; g < info->block_elems / m->group; g++) {
             size_t at = cuda_scale_index(row, k / m->group + g, w->cols / m->group);
             p->scale[at] = scale[g];
@@ -349,7 +390,7 @@ static void unpack_tiles(const struct weight *w, const struct cuda_matrix *m, ui
     uint32_t first = tile * CUDA_TILE_ROWS, count = p->tiles * CUDA_TILE_ROWS;
     size_t scales = (size_t)count * (w->cols / m->group);
     CHECK(dtype_bytes(w->type, w->cols, &row_bytes));
-    memset(p->codes, 0, (size_t)count * w->cols * m->bits / 8);
+    memset(p->codes, 0, count * codes_bytes(m));
     memset(p->scale, 0, scales * sizeof(float));
     if (p->min) memset(p->min, 0, scales * sizeof(float));
     if (w->source) {
@@ -364,7 +405,7 @@ static bool copy_tiles(const struct weight *w, const struct cuda_matrix *m, uint
                        uint32_t tile, uint32_t count, const struct codes_piece *p) {
     size_t rows = (size_t)count * CUDA_TILE_ROWS, first = (size_t)tile * CUDA_TILE_ROWS;
     size_t groups = w->cols / m->group, scale_at = expert * m->expert_scales + first * groups;
-    size_t row_bytes = (size_t)w->cols * m->bits / 8;
+    size_t row_bytes = codes_bytes(m);
     int8_t *codes = (int8_t *)(uintptr_t)m->data + expert * m->expert_elems + first * row_bytes;
     float *scale = (float *)(uintptr_t)m->scale + scale_at;
     size_t bytes = rows * groups * sizeof(float);
@@ -394,6 +435,7 @@ static bool piece_init(const struct codes_job *job, struct codes_piece *p) {
     size_t codes = (size_t)job->tiles_at_once * CUDA_TILE_ROWS * job->w->cols;
     size_t scales = codes / job->m->group;
     *p = (struct codes_piece){.tiles = job->tiles_at_once};
+    find_places(job->m, p->places);
     p->codes = mem_alloc(codes);
     p->scale = mem_alloc_array(scales, sizeof(float));
     p->min = job->m->min ? mem_alloc_array(scales, sizeof(float)) : NULL;
@@ -449,7 +491,7 @@ void cuda_weights_end(struct cuda_device *dev) {
 static bool make_fp8(struct cuda_device *dev, const struct weight *w, const struct cuda_matrix *m) {
     size_t bytes;
     const struct cuda_queue queue = {.stream = dev->stream};
-    struct cuda_matrix from = describe(w, &bytes);
+    struct cuda_matrix from = describe(dev, w, &bytes);
     from.data = staging_of(dev, bytes);
     if (!from.data || !copy_numbers(dev, w, &from, dev->staging)) return false;
     if (cudaDeviceSynchronize() != cudaSuccess) return false;
@@ -489,7 +531,7 @@ enum status cuda_weight_create(struct cuda_device *dev, struct weight *w, struct
     struct cuda_weight *out = mem_zalloc(sizeof(*out));
     if (!out)
         return err_set(err, ST_NOMEM, "cuda: out of memory for weight %.*s", STR_ARG(w->name));
-    out->matrix = describe(w, &out->bytes);
+    out->matrix = describe(dev, w, &out->bytes);
     if (becomes_fp8(dev, w, out->matrix.form)) {
         cuda_fp8_open(dev);
         describe_fp8(&out->matrix, is_stored_fp8(dev, w), &out->bytes);
@@ -532,9 +574,10 @@ static struct cuda_weight *own_of(const struct weight *w) { return w->prepared; 
 static bool fits(const struct matmul_part *a, const struct matmul_part *b) {
     const struct cuda_matrix *m = cuda_matrix_of(a->weight), *n = cuda_matrix_of(b->weight);
     if (own_of(b->weight)->is_placed || b->weight->experts != 1) return false;
-    if (m->form != n->form || m->bits != n->bits || m->form == CUDA_F32 || !a->bias != !b->bias)
+    if (m->form != n->form || m->code != n->code || m->form == CUDA_F32 || !a->bias != !b->bias)
         return false;
     if (m->free_scales != n->free_scales) return false;
+    if (memcmp(m->table, n->table, sizeof(m->table)) != 0) return false;
     if (m->form == CUDA_CODES && n->rows % CUDA_TILE_ROWS != 0) return false;
     return m->cols == n->cols && m->row_elems == n->row_elems && m->group == n->group &&
            !m->min == !n->min;
@@ -543,7 +586,7 @@ static bool fits(const struct matmul_part *a, const struct matmul_part *b) {
 /* Bytes of one row's numbers. */
 static size_t data_bytes(const struct cuda_matrix *m) {
     if (m->form == CUDA_FP8) return m->row_elems;
-    if (m->form == CUDA_CODES) return (size_t)m->cols * m->bits / 8;
+    if (m->form == CUDA_CODES) return codes_bytes(m);
     return m->row_elems * sizeof(uint16_t);
 }
 

@@ -1,27 +1,42 @@
 /* tests/gpu/emulate/runtime.c - the CUDA runtime's functions that the device calls, on the host. */
 #include <cuda_runtime_api.h>
 #include <malloc.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 cudaError_t cudaSetDevice(int card) { return card == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
-cudaError_t cudaMalloc(void **out, size_t bytes) {
+
+/* The card's memory, of which so much is taken. */
+enum { CARD_BYTES = 1 << 30 };
+static atomic_size_t taken;
+
+static cudaError_t take(void **out, size_t bytes) {
     *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
     return *out ? cudaSuccess : cudaErrorMemoryAllocation;
 }
+cudaError_t cudaMalloc(void **out, size_t bytes) {
+    cudaError_t rc = take(out, bytes);
+    if (rc == cudaSuccess) atomic_fetch_add(&taken, malloc_usable_size(*out));
+    return rc;
+}
 /* What is used after it was freed is NaN. Volatile: a compiler leaves out what is written last. */
-cudaError_t cudaFree(void *ptr) {
+static cudaError_t give(void *ptr) {
     static void *(*const volatile fill)(void *, int, size_t) = memset;
     if (ptr) fill(ptr, 0xff, malloc_usable_size(ptr));
     free(ptr);
     return cudaSuccess;
 }
+cudaError_t cudaFree(void *ptr) {
+    if (ptr) atomic_fetch_sub(&taken, malloc_usable_size(ptr));
+    return give(ptr);
+}
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags) {
     (void)flags;
-    return cudaMalloc(out, bytes);
+    return take(out, bytes);
 }
-cudaError_t cudaMallocHost(void **out, size_t bytes) { return cudaMalloc(out, bytes); }
-cudaError_t cudaFreeHost(void *ptr) { return cudaFree(ptr); }
+cudaError_t cudaMallocHost(void **out, size_t bytes) { return take(out, bytes); }
+cudaError_t cudaFreeHost(void *ptr) { return give(ptr); }
 cudaError_t cudaMemset(void *ptr, int value, size_t bytes) {
     memset(ptr, value, bytes);
     return cudaSuccess;
@@ -54,7 +69,9 @@ cudaError_t cudaMemsetAsync(void *ptr, int value, size_t bytes, cudaStream_t str
     return cudaMemset(ptr, value, bytes);
 }
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all_bytes) {
-    *free_bytes = *all_bytes = (size_t)1 << 30;
+    size_t now = atomic_load(&taken);
+    *all_bytes = CARD_BYTES;
+    *free_bytes = now < CARD_BYTES ? CARD_BYTES - now : 0;
     return cudaSuccess;
 }
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }

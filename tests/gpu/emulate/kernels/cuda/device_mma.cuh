@@ -58,6 +58,17 @@ static inline void ldmatrix_x4_turned(uint32_t r[4], uint32_t at) {
         memcpy(&r[i], pair, 4);
     }
 }
+/* Digits of 8 and more repeat the byte's sign, as on the card. */
+static inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t digits) {
+    uint64_t all = (uint64_t)b << 32 | a;
+    uint32_t out = 0;
+    for (int i = 0; i < 4; i++) {
+        uint32_t byte = (uint32_t)(all >> (digits >> 4 * i & 7) * 8) & 255;
+        if (digits >> 4 * i & 8) byte = byte & 128 ? 255 : 0;
+        out |= byte << 8 * i;
+    }
+    return out;
+}
 static inline float exp2_fast(float x) { return exp2f(x); }
 static inline uint32_t pack_halves(float low, float high) {
     return f16_from_f32(low) | (uint32_t)f16_from_f32(high) << 16;
