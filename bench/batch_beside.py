@@ -35,7 +35,7 @@ class Server:
         self.process = subprocess.Popen(
             [JITNEY, "serve", model, "--port", "0", "--data-dir", folder, "--log-level", "error",
              *flags], stderr=subprocess.PIPE, text=True)
-        self.url = ""
+        self.url, self.runs = "", 0
         for line in self.process.stderr:
             found = re.search(r"ready: (http\S+)", line)
             if found:
@@ -65,8 +65,11 @@ class Server:
             "jitney:step_seconds_total")}
 
     def bench(self, *flags):
+        """Each run has prompts of its own: the prefix cache must not know them from another run."""
+        self.runs += 1
         out = subprocess.run([JITNEY, "bench", self.url, "--json", "--prompt-tokens",
                               str(PROMPT_TOKENS), "--output-tokens", str(OUTPUT_TOKENS),
+                              "--seed", str(self.runs),
                               *map(str, flags)], capture_output=True, text=True, check=True).stdout
         return json.loads(out)["runs"][0]
 

@@ -8,8 +8,9 @@
 
 /* Interruptions make single steps longer, never shorter: a mean falls faster than it rises. */
 static const double RISE_RATE = 0.05, FALL_RATE = 0.2;
-static const double OUTLIER_TIMES = 2; /* more than this times what was expected is clipped */
-static const double FORGET_RATE = 1.0 / 1024;
+static const double FIRST_RISE_RATE = 0.5; /* of a size that was not measured before */
+static const double OUTLIER_TIMES = 2;     /* more than this times what was expected is clipped */
+static const double FORGET_RATE = 1.0 / 256;
 static const double LEAST_US = 1;
 
 /* The mean of n rows has changed: those of fewer rows are not above it, of more not below it. */
@@ -56,9 +57,12 @@ void cost_rows_observe(struct cost_rows *c, const struct cost_model *m, uint32_t
     if (rows == 0 || rows > COST_ROWS_MAX) return;
     us -= m->weight[2] * (double)attended;
     if (!(us > LEAST_US)) us = LEAST_US;
-    double *mean = &c->us[rows], most_us = OUTLIER_TIMES * rows_us(c, m, rows);
-    if (us > most_us && !is_empty(c)) us = most_us;
-    *mean = *mean > 0 ? *mean + (us < *mean ? FALL_RATE : RISE_RATE) * (us - *mean) : us;
+    double *mean = &c->us[rows], expected_us = is_empty(c) ? us : rows_us(c, m, rows);
+    bool is_first = !(*mean > 0);
+    if (us > OUTLIER_TIMES * expected_us) us = OUTLIER_TIMES * expected_us;
+    double rate = us > expected_us ? RISE_RATE : FALL_RATE;
+    if (is_first) rate = us > expected_us ? FIRST_RISE_RATE : 1;
+    *mean = expected_us + rate * (us - expected_us);
     keep_order(c, rows);
     forget(c, m, rows);
 }

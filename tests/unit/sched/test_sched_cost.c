@@ -175,10 +175,10 @@ static void test_a_wrong_time_of_more_rows_is_forgotten(void **state) {
     struct cost_model m = start();
     struct cost_rows c = {0};
     for (uint32_t n = 0; n < 100; n++) cost_rows_observe(&c, &m, 3, 0, 4000);
-    cost_rows_observe(&c, &m, 4, 0, 11000);
+    for (uint32_t n = 0; n < 100; n++) cost_rows_observe(&c, &m, 4, 0, 11000);
     double wrong = cost_rows_predict_us(&c, &m, 4, 0), by_model = 4000 + m.weight[1];
     assert_true(wrong > 10000);
-    for (uint32_t n = 0; n < 4000; n++) cost_rows_observe(&c, &m, 3, 0, 4000);
+    for (uint32_t n = 0; n < 1000; n++) cost_rows_observe(&c, &m, 3, 0, 4000);
     near(cost_rows_predict_us(&c, &m, 4, 0), by_model, 0.05);
     cost_rows_verify(&c);
 }
