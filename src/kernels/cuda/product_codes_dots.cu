@@ -499,7 +499,7 @@ static __global__ void __launch_bounds__((DOT_WARPS + ROWS) * 32, 1)
 
 static struct dots_layout layout_for(const struct cuda_few *f) {
     uint32_t rows = f->product.row_count;
-    return layout_of(f, rows <= 2 ? rows : CUDA_DOTS_ROWS);
+    return layout_of(f, rows <= 2 ? rows : (uint32_t)CUDA_DOTS_ROWS);
 }
 
 static uint32_t tiles_of(const struct cuda_few *f) {
