@@ -41,6 +41,7 @@
 static constexpr uint32_t DOT_WARPS = 8, CODE_SLOTS = 3, SCALE_SLOTS = 4;
 static constexpr uint32_t RUNS = 8, COLS = RUNS * CUDA_CODE_RUN, BLOCKS = COLS / 32;
 static constexpr uint32_t LANES = CUDA_TILE_ROWS, FLOATS_BYTES = LANES * 4; /* a float each */
+static constexpr uint32_t DOTS_ROWS = CUDA_DOTS_ROWS;
 static constexpr uint32_t SHARED_LEAST = 116 << 10, SHARED_MOST = 200 << 10;
 
 /* GROUP_RUNS: runs of 16 codes that share a scale; CODE: what one is; of 4 bits, groups are 32 */
@@ -360,7 +361,7 @@ struct handed_place {
 };
 
 static __device__ inline struct handed_place handed_by(const struct dots_block &b, uint32_t block) {
-    uint32_t place = block * CUDA_DOTS_ROWS + threadIdx.x / 32 - DOT_WARPS;
+    uint32_t place = block * DOTS_ROWS + threadIdx.x / 32 - DOT_WARPS;
     float *numbers = b.f.handed + place * CUDA_HANDED_FLOATS;
     return {numbers, (uint32_t *)(numbers + LANES)};
 }
@@ -499,7 +500,7 @@ static __global__ void __launch_bounds__((DOT_WARPS + ROWS) * 32, 1)
 
 static struct dots_layout layout_for(const struct cuda_few *f) {
     uint32_t rows = f->product.row_count;
-    return layout_of(f, rows <= 2 ? rows : (uint32_t)CUDA_DOTS_ROWS);
+    return layout_of(f, rows <= 2 ? rows : DOTS_ROWS);
 }
 
 static uint32_t tiles_of(const struct cuda_few *f) {
@@ -557,7 +558,7 @@ void cuda_product_codes_dots_prepare(void) {
 bool cuda_product_codes_dots_can(const struct cuda_few *f) {
     const struct cuda_product *a = &f->product;
     bool is_whole = a->w.cols % COLS == 0 && a->src.all_cols % COLS == 0 && a->src.col % COLS == 0;
-    if (a->w.form != CUDA_CODES || a->used > 0 || a->row_count > CUDA_DOTS_ROWS || !is_whole)
+    if (a->w.form != CUDA_CODES || a->used > 0 || a->row_count > DOTS_ROWS || !is_whole)
         return false;
     return layout_for(f).bytes <= SHARED_MOST;
 }
