@@ -31,7 +31,7 @@ struct knobs {
     double watermark;      /* share of the blocks that admission leaves free */
     double tenant_reserve; /* share of slots and blocks that a tenant above its share leaves */
     uint32_t queue_max;    /* sequences accepted beside max_seqs; they wait */
-    double batch_slowdown; /* share by which batch lines may slow the slowest of others */
+    double batch_slowdown; /* share by which batch lines may slow requests */
     uint32_t draft_max;    /* drafts of one sequence in a step (sched/drafts.h) */
     uint32_t threads;      /* 0: the default of base/pool.h */
 

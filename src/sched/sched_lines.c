@@ -14,6 +14,7 @@
 #include "base/mem.h"
 
 static const double ROUNDING_US = 0.001;
+static const double TAIL_SLOWDOWN = 0.1; /* share by which lines may slow the slowest requests */
 
 enum {
     SKIP_MAX = 8,          /* lines of the queue skipped in one plan: they wait for a prefix */
@@ -187,13 +188,18 @@ static double added_us(const struct planning *p, uint32_t first, uint32_t count)
 /* Its first token is there, or is known to be sampled by the plan under way. */
 static bool has_token(const struct sched_seq *seq) { return seq->total > seq->prompt_tokens; }
 
+/* The share by which requests at the pace, and slower ones, may become slower. */
+static double tail_share(const struct sched *s) {
+    return fmin(s->knobs.batch_slowdown, TAIL_SLOWDOWN);
+}
+
 /* How long the step may take, so that no interactive sequence that runs is slower than the pace
- * plus batch_slowdown, on average from its first token to the end of the step. 0: the pace is not
+ * plus the tail's share, on average from its first token to the end of the step. 0: the pace is not
  * known yet. */
 static double pace_limit_us(const struct planning *p) {
     const struct sched *s = p->s;
-    double slowdown = s->knobs.batch_slowdown, begin_us = (double)p->now_us;
-    double pace_us = slowdown > 0 ? line_pace_us(&s->lines.pace) * (1 + slowdown) : 0;
+    double begin_us = (double)p->now_us;
+    double pace_us = line_pace_us(&s->lines.pace) * (1 + tail_share(s));
     double limit_us = pace_us;
     if (p->is_ahead) begin_us += plan_us(s, s->under_way[0].plan);
     for (uint32_t n = 0; n < s->running_count && limit_us > 0; n++) {
@@ -206,19 +212,21 @@ static double pace_limit_us(const struct planning *p) {
     return limit_us;
 }
 
-/* Beside interactive rows lines have the time up to the pace, and credit: each such step earns a
- * share of its time. */
+/* Beside interactive rows lines have a share of the step's time up to the pace, and credit: each
+ * such step earns a share of its time, a small one once the pace is known. */
 static void start_budget(struct planning *p) {
     const struct sched *s = p->s;
     const struct plan *plan = p->plan;
     double target_us = s->knobs.step_target_ms * 1000;
     p->line_limit_us = target_us > 0 ? target_us : (double)INFINITY;
     p->others_us = plan->token_count > 0 ? plan_us(s, plan) : 0;
-    p->line_earned_us = p->others_us * s->knobs.batch_slowdown;
+    const double slowdown = s->knobs.batch_slowdown, slack_us = pace_limit_us(p) - p->others_us;
+    bool knows_pace = line_pace_us(&s->lines.pace) > 0;
+    p->line_earned_us = p->others_us * (knows_pace ? tail_share(s) : slowdown);
     p->line_credit_us = (double)INFINITY;
     if (plan->token_count == 0) return;
     p->line_credit_us = s->lines.credit_us + p->line_earned_us;
-    p->line_free_us = fmax(pace_limit_us(p) - p->others_us, 0);
+    p->line_free_us = fmin(fmax(slack_us, 0), p->others_us * slowdown);
 }
 
 /* What is added beyond the pace is paid with credit. Credit is saved only while a row of a line

@@ -58,10 +58,14 @@ static double limit_of(const struct world *w, const struct sched_seq *seq, doubl
     return tokens * pace_us - since_us;
 }
 
+/* The share by which requests at the pace may become slower. */
+static double tail_share(const struct world *w) {
+    return w->knobs->batch_slowdown < 0.1 ? w->knobs->batch_slowdown : 0.1;
+}
+
 /* How long the step may take so that every sequence that is not a line keeps to the pace. */
 static double pace_limit_us(const struct world *w) {
-    const double slowdown = w->knobs->batch_slowdown;
-    double pace_us = slowdown > 0 ? sched_pace_us(w->sched) * (1 + slowdown) : 0, least = pace_us;
+    double pace_us = sched_pace_us(w->sched) * (1 + tail_share(w)), least = pace_us;
     for (uint32_t i = 0; i < w->live_count; i++) {
         const struct client *c = &w->clients[w->live[i]];
         for (uint32_t k = 0; k < c->n && !c->is_batch; k++) {
@@ -74,15 +78,23 @@ static double pace_limit_us(const struct world *w) {
     return least;
 }
 
-/* Rows of lines are within the time that a step has; what they add beyond the pace is within the
- * credit that steps of others have earned; none are beside a prompt of others. */
+/* Without credit: up to the pace, but no more than a share of the step's time. */
+static double free_us(const struct world *w, double others_us) {
+    const double slack_us = pace_limit_us(w) - others_us;
+    const double share_us = w->knobs->batch_slowdown * others_us;
+    return slack_us < 0 ? 0 : slack_us < share_us ? slack_us : share_us;
+}
+
+/* Rows of lines are within the time that a step has; what they add beyond what is free is within
+ * the credit that steps of others have earned; none are beside a prompt of others. */
 static void check_time(struct world *w, const struct plan *plan, const struct kinds *k) {
     const double us = sched_step_us(w->sched, plan->row_count,
                                     plan->token_count - plan->draft_count, k->all_attended);
     const double others_us =
         k->rows[0] > 0 ? sched_step_us(w->sched, k->rows[0], k->tokens[0], k->attended) : 0;
     const double target_us = w->knobs->step_target_ms * 1000;
-    w->lines_earned_us += others_us * w->knobs->batch_slowdown;
+    const double slowdown = w->knobs->batch_slowdown;
+    w->lines_earned_us += others_us * (sched_pace_us(w->sched) > 0 ? tail_share(w) : slowdown);
     if (k->rows[1] == 0 || plan->row_count == 1) return;
     world_tally(w, k->rows[0] > 0 ? COUNT_LINES_BESIDE : COUNT_LINES_ALONE);
     if (target_us > 0 && us > target_us * ROUNDING)
@@ -90,7 +102,7 @@ static void check_time(struct world *w, const struct plan *plan, const struct ki
                     k->rows[0], k->rows[1], us, target_us);
     if (k->rows[0] == 0) return;
     if (k->has_prompt) world_wrong(w, "%u rows of lines are beside a prompt", k->rows[1]);
-    const double pace_us = pace_limit_us(w), from_us = pace_us > others_us ? pace_us : others_us;
+    const double from_us = others_us + free_us(w, others_us);
     if (from_us > others_us) world_tally(w, COUNT_LINES_IN_PACE);
     if (us > from_us) w->lines_added_us += us - from_us;
     if (w->lines_added_us > w->lines_earned_us * ROUNDING + 1)
