@@ -7,21 +7,24 @@
 
 #include "kernels/cuda/device_mma.cuh"
 
-/* Barriers by their addresses, which need not lie in dynamic shared memory. */
+/* Barriers by their addresses, which need not lie in dynamic shared memory; each block that runs
+ * has its own. */
 struct emu_barrier {
     uint32_t at, threads, arrived;
     uint32_t phases; /* that have ended */
     int64_t bytes;   /* that have been named, but have not come */
 };
-static struct emu_barrier emu_barriers[2048];
-static uint32_t emu_barrier_count;
+static constexpr uint32_t EMU_BARRIERS = 2048;
+static struct emu_barrier emu_barriers[EMU_RESIDENT_MAX][EMU_BARRIERS];
+static uint32_t emu_barrier_counts[EMU_RESIDENT_MAX];
 
 static inline struct emu_barrier *emu_barrier_at(uint32_t at) {
-    uint32_t i = 0;
-    while (i < emu_barrier_count && emu_barriers[i].at != at) i++;
-    if (i == sizeof(emu_barriers) / sizeof(emu_barriers[0])) abort();
-    emu_barrier_count = i < emu_barrier_count ? emu_barrier_count : i + 1;
-    return &emu_barriers[i];
+    struct emu_barrier *all = emu_barriers[emu_block_rank()];
+    uint32_t *count = &emu_barrier_counts[emu_block_rank()], i = 0;
+    while (i < *count && all[i].at != at) i++;
+    if (i == EMU_BARRIERS) abort();
+    *count = i < *count ? *count : i + 1;
+    return &all[i];
 }
 
 static inline void arrival_init(uint32_t barrier, uint32_t threads) {
@@ -42,7 +45,8 @@ static inline void arrival_expect(uint32_t barrier, uint32_t bytes) {
     emu_arrive(barrier, 1, bytes);
 }
 static inline void arrival_wait(uint32_t barrier, uint32_t phase) {
-    while (emu_barrier_at(barrier)->phases <= phase) emu_yield();
+    /* As the card: the phase that ended last has this parity. */
+    while (emu_barrier_at(barrier)->phases % 2 == phase % 2) emu_yield();
     emu_warp_barrier();
 }
 static inline void copy_bulk(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier) {
