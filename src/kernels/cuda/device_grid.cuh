@@ -10,7 +10,7 @@
 
 #include "kernels/cuda/device_launch.cuh"
 
-/* Of `threads` threads, whole warps; barriers 0 and 1 are __syncthreads and warpgroup_barrier(1). */
+/* Of `threads` threads, whole warps; 0 and 1 are __syncthreads and warpgroup_barrier(1). */
 static __device__ inline void threads_barrier(uint32_t barrier, uint32_t threads) {
     asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
 }

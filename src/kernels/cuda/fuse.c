@@ -10,6 +10,7 @@
  */
 #include "base/check.h"
 #include "kernels/cuda/cuda_int.h"
+#include "kernels/cuda/ops.h"
 
 static bool is_same(struct operand a, struct operand b) {
     return a.value == b.value && a.col == b.col && a.cols == b.cols;

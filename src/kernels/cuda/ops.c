@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "kernels/cuda/blaslt.h"
 #include "kernels/cuda/cuda_int.h"
+#include "kernels/cuda/ops.h"
 
 enum {
     BLOCKS_PER_PROCESSOR = 8,   /* of attention; with fewer, segments are shared out */

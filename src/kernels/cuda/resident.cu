@@ -8,10 +8,10 @@
  *     norm, product of gates and ups, act
  *     product, added to the residual
  *
- * Mapping: one block on each multiprocessor, for the whole launch; a barrier of the grid between the
- * phases above. A block has an even share of each product's tiles (resident_layout.h). A warp of it
- * brings weights through a ring in shared memory, those of all phases and layers in the order of
- * use, and tiles of the cache with them. It never stops at a barrier of the grid: while the other
+ * Mapping: one block on each multiprocessor, for the whole launch; a barrier of the grid between
+ * the phases above. A block has an even share of each product's tiles (resident_layout.h). A warp
+ * of it brings weights through a ring in shared memory, those of all phases and layers in the order
+ * of use, and tiles of the cache with them. It never stops at a barrier of the grid: while the other
  * warps wait there or attend, the ring fills with what they need next.
  *
  * Cost: the bytes of the weights, and what a wait takes longer than the ring takes to fill; 196 KB
@@ -22,7 +22,9 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/resident_attention.cuh"
+#include "kernels/cuda/resident_join.cuh"
 #include "kernels/cuda/resident_product.cuh"
+#include "kernels/cuda/resident_rows.cuh"
 
 /* ---- the warp that fills the ring ---- */
 
@@ -234,7 +236,7 @@ static __device__ inline void do_ffn(const struct cuda_resident &r, const struct
     do_product<IS_BF16>(r, b, down, s);
 }
 
-/* The description of a layer to shared memory; behind the next copies_wait and barrier it is there. */
+/* The description of a layer to shared memory: there behind the next copies_wait and barrier. */
 static __device__ inline void bring_layer(const struct cuda_resident &r,
                                           const struct resident_block &b, uint32_t layer) {
     static_assert(sizeof(struct cuda_resident_layer) % 16 == 0, "copies of 16 bytes");

@@ -35,8 +35,8 @@ struct cuda_layers {
 
 /* ---- resident_match.c ---- */
 
-/* The longest run of such layers from the first one on; fills `ops`, `count`, `normed` and `widest`,
- * or `why_not`. */
+/* The longest run of such layers from the first one on: `ops`, `count`, `normed` and `widest`, or
+ * `why_not`. */
 void cuda_layers_match(const struct tape *t, const struct program_options *options,
                        struct cuda_layers *out);
 

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "kernels/cuda/ops.h"
 #include "kernels/cuda/resident.h"
 
 /* ---- descriptions of matrices ---- */

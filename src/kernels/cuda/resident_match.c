@@ -4,6 +4,7 @@
  * Entry point: cuda_layers_match.
  */
 #include "base/check.h"
+#include "kernels/cuda/ops.h"
 #include "kernels/cuda/resident.h"
 
 static bool is_same(struct operand a, struct operand b) {

@@ -87,7 +87,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int card) {
     out->major = 9;
     out->sharedMemPerBlockOptin = 227 << 10;
     const char *count = getenv("JITNEY_EMULATED_PROCESSORS");
-    out->multiProcessorCount = count ? atoi(count) : 2;
+    out->multiProcessorCount = count ? (int)strtol(count, NULL, 10) : 2;
     return card == 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
 cudaError_t cudaEventCreate(cudaEvent_t *out) {
@@ -132,8 +132,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t g) { return g ? cudaSuccess : c
 
 /* ---- descriptions of matrices ---- */
 
-/* Those of four dimensions of 16-bit numbers, in boxes of rows of 128 bytes. What the driver refuses
- * is refused: addresses, strides and boxes that a copy cannot have. */
+/* Those of four dimensions of 16-bit numbers, in boxes of rows of 128 bytes. Addresses, strides and
+ * boxes that the driver refuses are refused. */
 static CUresult encode(CUtensorMap *out, CUtensorMapDataType type, cuuint32_t rank, void *base,
                        const cuuint64_t *sizes, const cuuint64_t *strides, const cuuint32_t *box,
                        const cuuint32_t *each, CUtensorMapInterleave interleave,
