@@ -15,6 +15,13 @@ static __device__ inline void threads_barrier(uint32_t barrier, uint32_t threads
     asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+/* The same number, of which the compiler knows nothing: what follows from it is computed where it
+ * is used, and holds no registers in the other phases of a loop. */
+static __device__ inline uint32_t computed_here(uint32_t x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 /* ---- the grid ---- */
 
 static __device__ inline uint64_t arrivals_now(const uint64_t *counter) {

@@ -11,8 +11,8 @@
  * Mapping: one block on each multiprocessor, for the whole launch; a barrier of the grid between
  * the phases above. A block has an even share of each product's tiles (resident_layout.h). A warp
  * of it brings weights through a ring in shared memory, those of all phases and layers in the order
- * of use, and tiles of the cache with them. It never stops at a barrier of the grid: while the other
- * warps wait there or attend, the ring fills with what they need next.
+ * of use, and tiles of the cache with them. It never stops at a barrier of the grid: while the
+ * other warps wait there or attend, the ring fills with what they need next.
  *
  * Cost: the bytes of the weights, and what a wait takes longer than the ring takes to fill; 196 KB
  * are 5.7 us of a multiprocessor's share of 4.55 TB/s.
@@ -65,10 +65,7 @@ static __device__ inline void fill_ring(const struct cuda_resident &r,
 struct resident_state {
     struct cuda_place place; /* of the next phase's first slot */
     uint64_t arrivals;       /* of all blocks at the barrier that comes next */
-    struct tile_reads reads; /* of products */
     struct tile_results results;
-    struct turns turns; /* of attention, those of row `turned` */
-    uint32_t turned;
 };
 
 /* This block's writes are there for all others that pass the barrier. */
@@ -100,6 +97,7 @@ static __device__ inline void
 do_round(const struct cuda_resident &r, const struct resident_block &b,
          const struct product_job &job, uint32_t count, struct resident_state *s, float acc[4]) {
     uint32_t warp = threadIdx.x / 32, all = job.w->groups;
+    struct tile_reads reads = reads_of(computed_here(r.rows));
     uint32_t window = job.x ? all : cuda_groups_at_once(r.rows, all, r.shape.rows_bytes);
     for (uint32_t g = 0; g < all; g += window) {
         uint32_t groups = min(window, all - g);
@@ -110,7 +108,7 @@ do_round(const struct cuda_resident &r, const struct resident_block &b,
         }
         if (warp < count)
             multiply_tile<IS_BF16>(b, cuda_place_soon(s->place, warp, b.slots), count, groups,
-                                   job.x ? job.x : b.rows_at, r.rows, s->reads, acc);
+                                   job.x ? job.x : b.rows_at, r.rows, reads, acc);
         s->place = cuda_place_after(s->place, count * cuda_slots_of(groups), b.slots);
     }
 }
@@ -177,16 +175,12 @@ do_attention(const struct cuda_resident &r, const struct resident_block &b,
     bool attends = threadIdx.x / 32 < WARPS, has_begun = false;
     for (; i < items; i += r.blocks) {
         const struct kv_item item = kv_item_of(r.attention, b.kept->pos, l.kv_layer, i);
-        if (attends && item.from < item.to && s->turned != item.row) {
-            find_turns(r.turn, (float)(item.all.end - 1), &s->turns);
-            s->turned = item.row;
-        }
         if (!has_begun) begin_phase(r, s);
         has_begun = true;
         if (!attends)
             pass_item<D, IS_F8>(b, item, &s->place);
         else if (item.from < item.to)
-            attend_item<D, IS_F8>(r, b, l, item, s->turns, &s->place);
+            attend_item<D, IS_F8>(r, b, l, item, &s->place);
     }
     if (!has_begun) begin_phase(r, s);
 }
@@ -249,14 +243,19 @@ static __device__ inline void bring_layer(const struct cuda_resident &r,
 
 static __device__ inline void begin_step(const struct cuda_resident &r,
                                          const struct resident_block &b, struct resident_state *s) {
+    uint32_t warp = threadIdx.x / 32;
     wait_for_inputs();
     if (threadIdx.x < r.rows) b.kept->pos[threadIdx.x] = r.attention.pos[threadIdx.x];
+    if (warp < r.rows) {
+        struct turns t;
+        find_turns(r.turn, (float)r.attention.pos[warp], &t);
+        b.kept->turns[warp][threadIdx.x % 32] =
+            make_float4(t.sine[0], t.sine[1], t.cosine[0], t.cosine[1]);
+    }
     bring_layer(r, b, 0);
     copies_wait<0>();
     s->place = {0, 0};
     s->arrivals = arrivals_before(r.arrivals, r.blocks) + r.blocks;
-    s->reads = reads_of(r.rows);
-    s->turned = r.rows;
     computing_barrier();
     s->results = results_of(r, b);
 }

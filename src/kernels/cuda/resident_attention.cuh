@@ -11,7 +11,7 @@
 template <int D>
 static __device__ inline void
 turn_heads(const struct cuda_resident &r, const struct cuda_resident_layer &l,
-           const struct kv_item &item, const struct turns &t, struct kept_heads<D> *heads) {
+           const struct kv_item &item, const float4 turned[32], struct kept_heads<D> *heads) {
     const struct cuda_qkv &n = r.turn;
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     uint32_t group = r.attention.heads / r.attention.kv_heads;
@@ -23,6 +23,8 @@ turn_heads(const struct cuda_resident &r, const struct cuda_resident_layer &l,
         for (uint32_t i = lane; i < D; i += 32) heads->at[h][i] = x[i];
     }
     __syncwarp();
+    const float4 mine = turned[lane];
+    const struct turns t = {{mine.x, mine.y}, {mine.z, mine.w}};
     for (uint32_t h = warp; h < count; h += WARPS) {
         bool is_value = h > group;
         if (!is_value) turn_head(n, h < group ? l.q_norm : l.k_norm, t, heads->at[h]);
@@ -78,17 +80,17 @@ attend_tiles(const struct cuda_resident &r, const struct resident_block &b,
 
 /* An item that has tiles. */
 template <int D, bool IS_F8>
-static __device__ inline void
-attend_item(const struct cuda_resident &r, const struct resident_block &b,
-            const struct cuda_resident_layer &l, const struct kv_item &item, const struct turns &t,
-            struct cuda_place *place) {
+static __device__ inline void attend_item(const struct cuda_resident &r,
+                                          const struct resident_block &b,
+                                          const struct cuda_resident_layer &l,
+                                          const struct kv_item &item, struct cuda_place *place) {
     const struct cuda_attention &a = r.attention;
     struct kept_heads<D> *heads = (struct kept_heads<D> *)b.rows;
     uint32_t lane = threadIdx.x % 32, group = a.heads / a.kv_heads;
     struct short_work<D> w;
     struct short_sums<D> sums;
     const float *from[2];
-    turn_heads<D>(r, l, item, t, heads);
+    turn_heads<D>(r, l, item, b.kept->turns[item.row], heads);
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++) {
         uint32_t query = lane / 4 + 8 * i;

@@ -9,7 +9,7 @@
  *     round 0: columns 0.. of tile 0, of tile 1, ...; the next columns of tile 0, ...
  *     round 1: likewise of the next tiles
  *
- * A tile of 64 tokens takes CUDA_KV_SLOTS slots side by side; where the ring ends before that, the
+ * A tile of 64 tokens takes 1, 2 or 4 slots side by side; where the ring ends before that, the
  * slots up to its end are skipped.
  */
 #ifndef KERNELS_CUDA_RESIDENT_LAYOUT_H
@@ -17,9 +17,11 @@
 
 #include "kernels/cuda/layout.h"
 
+/* With the warp that fills the ring a block has 8, of up to 255 registers a thread; with 9
+ * it would be 168, which attention with joins exceeds. */
 enum {
     CUDA_RESIDENT_ROWS = 4,                                /* of a step, at most */
-    CUDA_RESIDENT_WARPS = 8,                               /* that compute; one more fills */
+    CUDA_RESIDENT_WARPS = 7,                               /* that compute */
     CUDA_SLOT_ROWS = 16,                                   /* of weights: a tile */
     CUDA_SLOT_GROUP = 64,                                  /* columns of a swizzled piece */
     CUDA_SLOT_GROUPS = 4,                                  /* of a slot */
@@ -29,7 +31,7 @@ enum {
     CUDA_RESIDENT_SLOTS_MIN = 8,                           /* fewer are not worth it */
     CUDA_RESIDENT_SLOTS_MAX = 28,
     CUDA_RESIDENT_SHARED = 227 << 10,   /* bytes of a block, at most */
-    CUDA_RESIDENT_MORE = 2048,          /* barriers and the like */
+    CUDA_RESIDENT_MORE = 3072,          /* barriers and the like */
     CUDA_RESIDENT_ATTENTION = 12 << 10, /* bytes that it keeps */
     CUDA_RESIDENT_PLAIN = 32 << 10,     /* bytes of rows at once */
     CUDA_RESIDENT_JOIN = 4,             /* parts that products join */
@@ -101,12 +103,6 @@ BOTH_SIDES struct cuda_place cuda_place_soon(struct cuda_place p, uint32_t count
 /* Slots that are skipped so that `count` lie side by side. */
 BOTH_SIDES uint32_t cuda_slots_skipped(struct cuda_place p, uint32_t count, uint32_t slots) {
     return p.slot + count > slots ? slots - p.slot : 0;
-}
-
-/* Of a tile of 64 tokens, keys and values. */
-BOTH_SIDES uint32_t cuda_kv_slots(enum kv_type type, uint32_t head_dim) {
-    uint32_t bytes = 64 / CUDA_TILE_TOKENS * 2 * (uint32_t)cuda_kv_side_bytes(type, head_dim);
-    return (bytes + CUDA_SLOT_BYTES - 1) / CUDA_SLOT_BYTES;
 }
 
 /* ---- shared memory ---- */

@@ -51,8 +51,8 @@ static __device__ inline void multiply_step(const struct tile_operands &o, float
     mma_16x8x16<IS_BF16>(acc, o.w[STEP], o.x[STEP / 2] + STEP % 2 * 2);
 }
 
-/* acc += `groups` groups of a tile, whose slots come every `apart` slots from `p` on. `x`: where the
- * rows' first group lies. Gives the slots back. */
+/* acc += `groups` groups of a tile, whose slots come every `apart` slots from `p` on. `x`: where
+ * the rows' first group lies. Gives the slots back. */
 template <bool IS_BF16>
 static __device__ inline void
 multiply_tile(const struct resident_block &b, struct cuda_place p, uint32_t apart, uint32_t groups,
@@ -75,8 +75,9 @@ multiply_tile(const struct resident_block &b, struct cuda_place p, uint32_t apar
             multiply_step<IS_BF16, 0>(now, acc);
             x += x_group;
             w += GROUP_BYTES;
+            if (i + 2 == CUDA_SLOT_GROUPS && g + CUDA_SLOT_GROUPS < groups) wait_empty(b, next);
             if (i + 1 == CUDA_SLOT_GROUPS && has_next) {
-                wait_full(b, next);
+                wait_copy(b, next);
                 w = b.ring_at + next.slot * CUDA_SLOT_BYTES;
             }
             if (has_next) read_step<0>(w, x, r, then);

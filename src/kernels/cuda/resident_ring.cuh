@@ -24,11 +24,13 @@ static_assert(CUDA_SLOT_BYTES == CUDA_SLOT_GROUPS * GROUP_BYTES, "a slot is its 
 /* ---- a block ---- */
 
 /* What is small, behind the rows in shared memory. Descriptions of this layer and the next one, and
- * the rows' positions, lie here because each barrier of the grid empties the first cache. */
+ * what follows from the rows' positions, lie here because each barrier of the grid empties the
+ * first cache. */
 struct resident_kept {
     uint64_t full[CUDA_RESIDENT_SLOTS_MAX], empty[CUDA_RESIDENT_SLOTS_MAX];
     __align__(16) struct cuda_resident_layer layers[2];
     struct norm_stats stats[CUDA_RESIDENT_ROWS];
+    float4 turns[CUDA_RESIDENT_ROWS][32]; /* sines and cosines of a lane's two pairs of a head */
     int32_t pos[CUDA_RESIDENT_ROWS];
 };
 static_assert(sizeof(struct resident_kept) <= CUDA_RESIDENT_MORE, "room for what is small");
@@ -65,9 +67,14 @@ static __device__ inline void wait_empty(const struct resident_block &b, struct 
     if (p.pass > 0) arrival_wait(b.empty + p.slot * 8, p.pass - 1);
 }
 
+/* Behind wait_empty of the same place. */
+static __device__ inline void wait_copy(const struct resident_block &b, struct cuda_place p) {
+    arrival_wait(b.full + p.slot * 8, p.pass);
+}
+
 static __device__ inline void wait_full(const struct resident_block &b, struct cuda_place p) {
     wait_empty(b, p);
-    arrival_wait(b.full + p.slot * 8, p.pass);
+    wait_copy(b, p);
 }
 
 /* By one lane, when all have what they need of the slot in registers. */

@@ -11,6 +11,8 @@ static inline void threads_barrier(uint32_t barrier, uint32_t threads) {
     emu_named_barrier(barrier, threads);
 }
 
+static inline uint32_t computed_here(uint32_t x) { return x; }
+
 static inline uint64_t arrivals_before(const uint64_t *counter, uint32_t blocks) {
     return *counter - *counter % blocks;
 }
