@@ -1,5 +1,5 @@
 /* tests/gpu/emulate/kernels/cuda/device_async.cuh - src/kernels/cuda/device_async.cuh in plain C++:
- * copies arrive at once. */
+ * bulk copies arrive late and in any order, while threads wait; others at once. */
 #ifndef KERNELS_CUDA_DEVICE_ASYNC_CUH
 #define KERNELS_CUDA_DEVICE_ASYNC_CUH
 
@@ -44,14 +44,46 @@ static inline void arrive_with_copies(uint32_t barrier) { arrive(barrier); }
 static inline void arrival_expect(uint32_t barrier, uint32_t bytes) {
     emu_arrive(barrier, 1, bytes);
 }
+
+/* Bulk copies on their way; each block that runs has its own. */
+struct emu_copy {
+    uint32_t to, bytes, barrier;
+    uint8_t *data;
+};
+static constexpr uint32_t EMU_COPIES = 64, EMU_LATE = 16; /* looks before one comes, on average */
+static struct emu_copy emu_copies[EMU_RESIDENT_MAX][EMU_COPIES];
+static uint32_t emu_copy_counts[EMU_RESIDENT_MAX], emu_chance = 1;
+
+static inline void emu_copy_arrives(void) {
+    struct emu_copy *all = emu_copies[emu_block_rank()];
+    uint32_t *count = &emu_copy_counts[emu_block_rank()];
+    if (*count == 0) return;
+    /* Mostly the youngest, so that some come very late. */
+    uint32_t i = emu_chance >> 8 & 15 ? *count - 1 : (emu_chance >> 12) % *count;
+    struct emu_copy c = all[i];
+    all[i] = all[--*count];
+    memcpy(emu_shared_at(c.to), c.data, c.bytes);
+    free(c.data);
+    emu_arrive(c.barrier, 0, -(int64_t)c.bytes);
+}
 static inline void arrival_wait(uint32_t barrier, uint32_t phase) {
     /* As the card: the phase that ended last has this parity. */
-    while (emu_barrier_at(barrier)->phases % 2 == phase % 2) emu_yield();
+    while (emu_barrier_at(barrier)->phases % 2 == phase % 2) {
+        emu_chance = emu_chance * 1664525u + 1013904223u;
+        if ((emu_chance >> 16) % EMU_LATE == 0) emu_copy_arrives();
+        emu_yield();
+    }
     emu_warp_barrier();
 }
+static inline void emu_copy_begins(uint32_t to, uint8_t *data, uint32_t bytes, uint32_t barrier) {
+    uint32_t *count = &emu_copy_counts[emu_block_rank()];
+    if (*count == EMU_COPIES) emu_copy_arrives();
+    emu_copies[emu_block_rank()][(*count)++] = {to, bytes, barrier, data};
+}
 static inline void copy_bulk(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier) {
-    memcpy(emu_shared_at(to), from, bytes);
-    emu_arrive(barrier, 0, -(int64_t)bytes);
+    uint8_t *data = (uint8_t *)malloc(bytes);
+    memcpy(data, from, bytes);
+    emu_copy_begins(to, data, bytes, barrier);
 }
 static inline void fence_async() {}
 
