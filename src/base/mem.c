@@ -57,8 +57,9 @@ void mem_trim(void) {
 #endif
 }
 
-/* By default both limits follow the largest block that was ever freed, up to 32 and 64 MiB. mem_trim
- * does not reach the ends of heaps other than the first thread's, so they would stay at their peak. */
+/* By default both limits follow the largest block that was ever freed, up to 32 and 64 MiB.
+ * mem_trim does not reach the ends of heaps other than the first thread's, so they would stay at
+ * their peak. */
 void mem_bound_unused(void) {
 #ifdef __GLIBC__
     CHECK(mallopt(M_MMAP_THRESHOLD, UNUSED_BYTES) == 1);

@@ -78,6 +78,8 @@ static const struct {
     {"e4m3=own", offsetof(struct cuda_switches, e4m3_card), false},
     {"stored=on", offsetof(struct cuda_switches, stored_fp8), true},
     {"stored=off", offsetof(struct cuda_switches, stored_fp8), false},
+    {"step=resident", offsetof(struct cuda_switches, resident), true},
+    {"step=kernels", offsetof(struct cuda_switches, resident), false},
     {"lean=on", offsetof(struct cuda_switches, lean), true},
     {"lean=off", offsetof(struct cuda_switches, lean), false},
 };
@@ -135,7 +137,7 @@ enum status cuda_parse(struct str args, struct cuda_choice *out, struct err *err
         ",timed=on|early|off ,sums=any "
         ",whole=on|off|always ,bulk=on|off ,groups=on|off ,upload=on|off "
         ",tiles=pairs|even ,lean=on|off ,dense=on|off ,acts=blocks|clusters ,e4m3=own|card "
-        ",stored=on|off "
+        ",stored=on|off ,step=kernels|resident "
         "behind it",
         STR_ARG(args));
 }
@@ -229,6 +231,13 @@ enum status cuda_program_copy(struct device_program *p, size_t offset, size_t by
     TRY(load(&library, NULL));
     *(void **)&copy = dlsym(library, CUDA_LIBRARY_SLAB);
     return copy ? copy(p, offset, bytes, host, is_write) : ST_BAD;
+}
+
+struct cuda_library_resident cuda_program_resident(const struct device_program *p) {
+    void *library;
+    cuda_library_resident_fn *tell = NULL;
+    if (load(&library, NULL) == ST_OK) *(void **)&tell = dlsym(library, CUDA_LIBRARY_RESIDENT);
+    return tell ? tell(p) : (struct cuda_library_resident){.why_not = "the library cannot tell"};
 }
 
 /* ---- the list of devices ---- */

@@ -38,5 +38,7 @@ enum status cuda_device_open(const struct cuda_choice *choice, struct device *ou
 /* For tests: scratch memory of a program of such a device, to (or from) `host`. */
 enum status cuda_program_copy(struct device_program *p, size_t offset, size_t bytes, void *host,
                               bool is_write);
+/* For tests: what kernels/cuda/library.h says of it. */
+struct cuda_library_resident cuda_program_resident(const struct device_program *p);
 
 #endif

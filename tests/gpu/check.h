@@ -42,7 +42,7 @@ void check_figure(struct checks *c, const char *key, const char *type, double va
 
 typedef void suite_fn(struct checks *c);
 suite_fn suite_rows, suite_products, suite_attention, suite_sampling, suite_models, suite_steps;
-suite_fn suite_batches, suite_fp8;
+suite_fn suite_batches, suite_fp8, suite_resident;
 suite_fn suite_time, suite_compare, suite_options, suite_attention_speed; /* measure alone */
 suite_fn suite_logits; /* writes them to a file */
 

@@ -86,6 +86,7 @@ static const struct suite {
     {"fp8", suite_fp8, false},
     {"models", suite_models, false},
     {"steps", suite_steps, false},
+    {"resident", suite_resident, false},
     {"batches", suite_batches, true},
     {"time", suite_time, true},
     {"compare", suite_compare, true},

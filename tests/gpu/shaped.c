@@ -11,6 +11,8 @@
 
 enum { BLOCK_TOKENS = 64 };
 enum { MAT_Q, MAT_K, MAT_V, MAT_O, MAT_GATE, MAT_UP, MAT_DOWN };
+/* The biases of products are in the order of their matrices. */
+enum { VEC_Q, VEC_K, VEC_V, VEC_O, VEC_DOWN, VEC_NORM, VEC_FFN_NORM, VEC_Q_NORM, VEC_K_NORM };
 
 /* ---- real shapes ---- */
 
@@ -77,6 +79,17 @@ static void prepare(struct shaped *m, struct weight *w) {
     CHECK(false);
 }
 
+static void make_vectors(struct shaped *m, uint32_t layer) {
+    const struct shape *s = m->shape;
+    uint32_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
+    const uint32_t sizes[SHAPED_VECTORS] = {q,      kv,     kv,          s->dim,     s->dim,
+                                            s->dim, s->dim, s->head_dim, s->head_dim};
+    for (uint32_t i = 0; m->is_rich && i < SHAPED_VECTORS; i++) {
+        m->vectors[layer][i] = rig_vector(sizes[i], 0.0f, 100 * layer + i);
+        prepare(m, &m->vectors[layer][i]);
+    }
+}
+
 static void make_weights(struct shaped *m) {
     const struct shape *s = m->shape;
     uint32_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
@@ -95,11 +108,13 @@ static void make_weights(struct shaped *m) {
     prepare(m, &m->freqs);
     prepare(m, &m->head);
     m->embed = m->head; /* tied, so that 8B shapes of all types fit beside each other */
-    for (uint32_t l = 0; l < s->layers; l++)
+    for (uint32_t l = 0; l < s->layers; l++) {
         for (int i = 0; i < SHAPED_MATRICES; i++) {
             m->mats[l][i] = matrix(m, sizes[i][0], sizes[i][1]);
             prepare(m, &m->mats[l][i]);
         }
+        make_vectors(m, l);
+    }
 }
 
 /* ---- the tape ---- */
@@ -108,12 +123,19 @@ struct values {
     value_id x, n, n8, qkv, attn, attn8, gate_up, act, act8;
 };
 
-static struct operand normed(struct shaped *m, struct tape *t, const struct values *v) {
+/* A vector of a layer, or `plain`. */
+static const struct weight *vector_of(const struct shaped *m, uint32_t layer, int which,
+                                      const struct weight *plain) {
+    return m->is_rich ? &m->vectors[layer][which] : plain;
+}
+
+static struct operand normed(struct shaped *m, struct tape *t, const struct values *v,
+                             const struct weight *weight) {
     struct op op = {.kind = OP_NORM,
                     .norm = {.kind = NORM_RMS,
                              .group = m->shape->dim,
                              .eps = 1e-5f,
-                             .weight = &m->norm,
+                             .weight = weight,
                              .src = tape_all(t, v->x),
                              .dst = tape_all(t, v->n),
                              .q8 = operand_none}};
@@ -133,11 +155,14 @@ static struct operand rounded(struct shaped *m, struct tape *t, value_id floats,
     return tape_all(t, q8);
 }
 
-static void push_product(struct tape *t, const struct weight *w, uint32_t parts, struct operand src,
-                         struct operand dst, bool add) {
+/* `biases`: of its parts; NULL: none has one. */
+static void push_product(struct tape *t, const struct weight *w, const struct weight *biases,
+                         uint32_t parts, struct operand src, struct operand dst) {
+    bool add = strcmp(tape_value_at(t, dst.value)->name, "x") == 0;
     struct op op = {.kind = OP_MATMUL,
                     .matmul = {.part_count = parts, .add = add, .src = src, .dst = dst}};
     for (uint32_t i = 0; i < parts; i++) op.matmul.parts[i].weight = &w[i];
+    for (uint32_t i = 0; i < parts && biases; i++) op.matmul.parts[i].bias = &biases[i];
     tape_push(t, &op);
 }
 
@@ -153,11 +178,29 @@ static void push_rope(struct shaped *m, struct tape *t, struct operand x, uint32
     tape_push(t, &op);
 }
 
+/* Norms of heads, in place. */
+static void push_head_norm(struct shaped *m, struct tape *t, const struct weight *weight,
+                           struct operand heads) {
+    struct op op = {.kind = OP_NORM,
+                    .norm = {.kind = NORM_RMS,
+                             .group = m->shape->head_dim,
+                             .eps = 1e-5f,
+                             .weight = weight,
+                             .src = heads,
+                             .dst = heads,
+                             .q8 = operand_none}};
+    if (m->is_rich) tape_push(t, &op);
+}
+
 static void push_attention(struct shaped *m, struct tape *t, const struct values *v, uint32_t l) {
     const struct shape *s = m->shape;
     uint32_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
     struct operand all = tape_all(t, v->qkv);
-    push_product(t, &m->mats[l][MAT_Q], 3, normed(m, t, v), all, false);
+    const struct weight *norm = vector_of(m, l, VEC_NORM, &m->norm);
+    push_product(t, &m->mats[l][MAT_Q], vector_of(m, l, VEC_Q, NULL), 3, normed(m, t, v, norm),
+                 all);
+    push_head_norm(m, t, &m->vectors[l][VEC_Q_NORM], operand_slice(all, 0, q));
+    push_head_norm(m, t, &m->vectors[l][VEC_K_NORM], operand_slice(all, q, kv));
     push_rope(m, t, operand_slice(all, 0, q), s->heads);
     push_rope(m, t, operand_slice(all, q, kv), s->kv_heads);
     struct op write = {.kind = OP_KV_WRITE,
@@ -175,14 +218,15 @@ static void push_attention(struct shaped *m, struct tape *t, const struct values
                                       .dst = tape_all(t, v->attn),
                                       .q8 = operand_none}};
     tape_push(t, &attend);
-    push_product(t, &m->mats[l][MAT_O], 1, rounded(m, t, v->attn, v->attn8), tape_all(t, v->x),
-                 true);
+    push_product(t, &m->mats[l][MAT_O], vector_of(m, l, VEC_O, NULL), 1,
+                 rounded(m, t, v->attn, v->attn8), tape_all(t, v->x));
 }
 
 static void push_ffn(struct shaped *m, struct tape *t, const struct values *v, uint32_t l) {
     struct operand all = tape_all(t, v->gate_up);
     uint32_t ffn = m->shape->ffn;
-    push_product(t, &m->mats[l][MAT_GATE], 2, normed(m, t, v), all, false);
+    const struct weight *norm = vector_of(m, l, VEC_FFN_NORM, &m->norm);
+    push_product(t, &m->mats[l][MAT_GATE], NULL, 2, normed(m, t, v, norm), all);
     struct op act = {.kind = OP_ACT,
                      .act = {.kind = ACT_SILU,
                              .segments = 1,
@@ -192,13 +236,13 @@ static void push_ffn(struct shaped *m, struct tape *t, const struct values *v, u
                              .dst = tape_all(t, v->act),
                              .q8 = operand_none}};
     tape_push(t, &act);
-    push_product(t, &m->mats[l][MAT_DOWN], 1, rounded(m, t, v->act, v->act8), tape_all(t, v->x),
-                 true);
+    push_product(t, &m->mats[l][MAT_DOWN], vector_of(m, l, VEC_DOWN, NULL), 1,
+                 rounded(m, t, v->act, v->act8), tape_all(t, v->x));
 }
 
 static void push_head(struct shaped *m, struct tape *t, const struct values *v) {
     const struct shape *s = m->shape;
-    struct operand rows = normed(m, t, v);
+    struct operand rows = normed(m, t, v, &m->norm);
     value_id last = tape_value(t, "last", ROWS_OUTPUTS, VALUE_F32, s->dim);
     value_id last8 = tape_value(t, "last8", ROWS_OUTPUTS, VALUE_Q8, s->dim);
     value_id logits = tape_value(t, "logits", ROWS_OUTPUTS, VALUE_F32, s->vocab);
@@ -206,7 +250,7 @@ static void push_head(struct shaped *m, struct tape *t, const struct values *v) 
     struct op gather = {.kind = OP_GATHER,
                         .gather = {.src = tape_all(t, v->n), .dst = tape_all(t, last)}};
     tape_push(t, &gather);
-    push_product(t, &m->head, 1, rounded(m, t, last, last8), tape_all(t, logits), false);
+    push_product(t, &m->head, NULL, 1, rounded(m, t, last, last8), tape_all(t, logits));
     tape_set_output(t, logits);
 }
 
@@ -265,7 +309,7 @@ bool shaped_open(struct shaped *m, const struct shape *s, const char *device,
                            .seqs_max = sizes->seqs,
                            .group_count = 1,
                            .blocks_max = (sizes->tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS};
-    *m = (struct shaped){.shape = s, .style = sizes->style};
+    *m = (struct shaped){.shape = s, .style = sizes->style, .is_rich = sizes->is_rich};
     enum status st = device_open(&o, &m->dev, &err);
     if (st == ST_OK) {
         make_weights(m);
@@ -282,6 +326,8 @@ void shaped_close(struct shaped *m) {
     if (m->kv.base) m->dev.free(m->dev.self, m->kv.base, m->kv.block_bytes * m->kv.block_count);
     m->dev.close(m->dev.self);
     tape_destroy(m->tape);
+    for (uint32_t l = 0; m->is_rich && l < m->shape->layers; l++)
+        for (int i = 0; i < SHAPED_VECTORS; i++) rig_weight_free(&m->vectors[l][i]);
     mem_free(m->numbers);
     mem_free(m->ones);
 }

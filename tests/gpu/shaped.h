@@ -14,7 +14,7 @@
 #include "graph/tape.h"
 #include "graph/weight.h"
 
-enum { SHAPED_LAYERS_MAX = 32, SHAPED_MATRICES = 7 };
+enum { SHAPED_LAYERS_MAX = 32, SHAPED_MATRICES = 7, SHAPED_VECTORS = 9 };
 
 struct shape {
     const char *name;
@@ -29,14 +29,17 @@ struct shaped_sizes {
     uint32_t rows, seqs, tokens, kv_tokens;
     enum kv_type kv_type;
     enum rope_style style;
+    bool is_rich; /* norms of heads, biases, norms that differ from layer to layer */
 };
 
 struct shaped {
     const struct shape *shape;
     enum rope_style style;
+    bool is_rich;
     struct device dev;
     struct weight mats[SHAPED_LAYERS_MAX][SHAPED_MATRICES], embed, head, norm, freqs;
-    void *numbers; /* that all matrices are made of */
+    struct weight vectors[SHAPED_LAYERS_MAX][SHAPED_VECTORS]; /* where it is rich */
+    void *numbers;                                            /* that all matrices are made of */
     float *ones;
     struct tape *tape;
     struct kv_space kv;

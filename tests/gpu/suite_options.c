@@ -121,7 +121,12 @@ static void run_plan(struct checks *c, const struct plan *p) {
 
 void suite_options(struct checks *c) {
     static const struct plan plans[] = {
-        {"0.6B-bf16", "/,two=first/,two=always", {{1, 1, 512}, {2, 1, 512}, {4, 1, 512}}},
+        {"0.6B-bf16",
+         "/,two=first/,two=always/,step=resident",
+         {{1, 1, 512}, {2, 1, 512}, {4, 1, 512}}},
+        {"2B-bf16",
+         "/,step=resident",
+         {{1, 1, 512}, {2, 1, 512}, {4, 1, 512}, {1, 1, 100}, {1, 1, 4000}}},
         {"2B-fp8",
          "/,acts=clusters/,e4m3=card/,dense=on/,acts=clusters,e4m3=card,dense=on",
          {{1, 1, 512},

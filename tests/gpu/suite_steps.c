@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "check.h"
+#include "kernels/cuda_load.h"
 #include "shaped.h"
 
 enum { SEQS = 256, PAST = 270, REPEATS = 3, QUICK_SEQS = 17, QUICK_PAST = 70 };
@@ -64,6 +65,20 @@ static void run_others(struct shaped *m, uint32_t seqs, uint32_t pos) {
     shaped_run(m, 1);
 }
 
+/* Where the variant is to do layers in one launch, it did so if weights are of 16 bits, and with no
+ * others. */
+static void check_resident(struct checks *c, const struct plan *p, const char *variant,
+                           const struct shaped *m) {
+    if (!strstr(variant, "step=resident")) return;
+    bool is_16_bit = p->shape.type == DTYPE_BF16 || p->shape.type == DTYPE_F16;
+    struct cuda_library_resident done = cuda_program_resident(m->program);
+    bool is_done = !done.why_not && done.layers == p->shape.layers && done.steps > 0;
+    bool is_right = is_16_bit && !p->shape.is_fp8 ? is_done : done.why_not && done.steps == 0;
+    check_that(c, is_right, "%s%s: %u layers in one launch, %llu times%s%s", p->shape.name, variant,
+               done.layers, (unsigned long long)done.steps, done.why_not ? ": " : "",
+               done.why_not ? done.why_not : "");
+}
+
 static void check_variant(struct checks *c, const struct plan *p, const char *variant,
                           const float *reference) {
     static struct shaped m;
@@ -82,6 +97,7 @@ static void check_variant(struct checks *c, const struct plan *p, const char *va
             check_that(c, other == 0, "%s%s: %u of %u rows have other bits (time %d)",
                        p->shape.name, variant, other, batches[b], i + 1);
         }
+    if (is_open) check_resident(c, p, variant, &m);
     printf("  %s %s%s\n", c->failed == failed ? "PASS" : "FAIL", p->shape.name, variant);
     fflush(stdout);
     if (is_open) shaped_close(&m);

@@ -11,6 +11,7 @@
 #include "kernels/cuda/blaslt.h"
 #include "kernels/cuda/cuda_int.h"
 #include "kernels/cuda/fp8.h"
+#include "kernels/cuda/launch_resident.h"
 #include "kernels/cuda/library.h"
 #include "kernels/cuda/upload.h"
 
@@ -196,7 +197,7 @@ static enum status check_driver(int card, struct err *err) {
 /* What needs Hopper's own machine code: later cards run the code that all have. */
 static void turn_off_hopper(struct cuda_switches *s) {
     s->overlap = s->few_rows = s->two_rows = s->few_codes = s->dots = false;
-    s->bulk = s->groups = s->fresh = false;
+    s->bulk = s->groups = s->fresh = s->resident = false;
 }
 
 static enum status check_card(struct cuda_device *dev, struct err *err) {
@@ -236,6 +237,7 @@ static enum status open_card(struct cuda_device *dev, const struct cuda_library_
     if (dev->switches.dots) cuda_product_codes_dots_prepare();
     cuda_product_codes_mma_prepare();
     cuda_attention_mma_prepare();
+    if (dev->switches.resident) dev->switches.resident = cuda_resident_prepare();
     TRY(cuda_check("preparing kernels", err));
     if (!o->switches.without_cublaslt) TRY(cuda_blas_open(dev, o, &dev->blas, err));
     if (dev->fp8.is_wanted) cuda_fp8_open(dev);

@@ -6,10 +6,11 @@
  *     norm, product                                  likewise
  *     attention, product of quantised weights        the product quantises, likewise
  *
- * Entry point: cuda_plan_make.
+ * Entry points: cuda_plan_make, and what cuda_int.h has of fuse.c.
  */
 #include "base/check.h"
 #include "kernels/cuda/cuda_int.h"
+#include "kernels/cuda/ops.h"
 
 static bool is_same(struct operand a, struct operand b) {
     return a.value == b.value && a.col == b.col && a.cols == b.cols;
@@ -35,8 +36,7 @@ static bool is_rope_pair(const struct op *q, const struct op *k) {
            a->freqs == b->freqs && a->factor == b->factor && a->head_dim <= CUDA_QKV_HEAD_MAX;
 }
 
-/* How many ops from `i` on are one; 0: none. */
-static uint32_t match_qkv(const struct tape *t, uint32_t i) {
+uint32_t cuda_match_qkv(const struct tape *t, uint32_t i) {
     uint32_t norms = op_at(t, i, OP_NORM) && op_at(t, i + 1, OP_NORM) ? 2 : 0;
     const struct op *q = op_at(t, i + norms, OP_ROPE), *k = op_at(t, i + norms + 1, OP_ROPE);
     const struct op *write = op_at(t, i + norms + 2, OP_KV_WRITE);
@@ -85,9 +85,7 @@ static bool is_of(const struct operand *list[], uint32_t count, value_id value) 
     return false;
 }
 
-/* Does an op from `i` on read the value before an op overwrites it whole? A write of only some of
- * its columns does not count. */
-static bool is_read_from(const struct tape *t, uint32_t i, struct operand o) {
+bool cuda_is_read_from(const struct tape *t, uint32_t i, struct operand o) {
     uint32_t cols = tape_value_at(t, o.value)->cols;
     for (; i < tape_op_count(t); i++) {
         struct op copy = *tape_op(t, i);
@@ -99,8 +97,7 @@ static bool is_read_from(const struct tape *t, uint32_t i, struct operand o) {
     return o.value == tape_output(t);
 }
 
-/* Product `i` makes gates and ups, side by side, for the act behind it, and only for it. */
-static bool feeds_act(const struct tape *t, uint32_t i) {
+bool cuda_feeds_act(const struct tape *t, uint32_t i) {
     const struct op *product = op_at(t, i, OP_MATMUL), *op = op_at(t, i + 1, OP_ACT);
     if (!product || !op) return false;
     const struct op_matmul *m = &product->matmul;
@@ -112,20 +109,20 @@ static bool feeds_act(const struct tape *t, uint32_t i) {
     if (act->segments != 1 || act->up.value == VALUE_NONE) return false;
     return is_same(act->gate, operand_slice(m->dst, 0, gate->rows)) &&
            is_same(act->up, operand_slice(m->dst, gate->rows, gate->rows)) &&
-           !is_read_from(t, i + 2, m->dst);
+           !cuda_is_read_from(t, i + 2, m->dst);
 }
 
 /* What the act behind such a product makes goes into the product behind that in 16 bits, and
  * nowhere else. */
 static bool makes_gates(const struct tape *t, uint32_t i, const struct cuda_plan *plan) {
-    if (!plan[i].has_x || !plan[i + 1].half || !feeds_act(t, i)) return false;
+    if (!plan[i].has_x || !plan[i + 1].half || !cuda_feeds_act(t, i)) return false;
     const struct op_act *act = &tape_op(t, i + 1)->act;
-    return act->q8.value == VALUE_NONE && !is_read_from(t, i + 3, act->dst);
+    return act->q8.value == VALUE_NONE && !cuda_is_read_from(t, i + 3, act->dst);
 }
 
 /* Likewise of quantised weights: what the act makes is wanted in quantised form alone. */
 static bool makes_quantised(const struct tape *t, uint32_t i) {
-    if (!feeds_act(t, i)) return false;
+    if (!cuda_feeds_act(t, i)) return false;
     const struct op_act *act = &tape_op(t, i + 1)->act;
     const struct cuda_matrix *gate = cuda_matrix_of(tape_op(t, i)->matmul.parts[0].weight);
     return gate->form == CUDA_CODES && gate->rows % CUDA_TILE_ROWS == 0 &&
@@ -144,7 +141,8 @@ static bool is_first(const struct tape *t, uint32_t i, const struct cuda_plan *p
     bool is_plain = n->kind == NORM_RMS && !n->bias && n->group == n->src.cols;
     if (!is_plain || m->dst.value == n->src.value) return false;
     if (n->q8.value == VALUE_NONE) return plan[i].half && plan[i].is_half_only;
-    return n->dst.value == VALUE_NONE && is_same(n->q8, m->src) && !is_read_from(t, i + 2, n->q8);
+    return n->dst.value == VALUE_NONE && is_same(n->q8, m->src) &&
+           !cuda_is_read_from(t, i + 2, n->q8);
 }
 
 /* Attention `i` makes quantised rows for the product behind it, and nothing else. */
@@ -153,19 +151,17 @@ static bool is_quantised_later(const struct tape *t, uint32_t i) {
     if (!op || !product) return false;
     const struct op_attention *o = &op->attention;
     return o->dst.value == VALUE_NONE && o->q8.value != VALUE_NONE &&
-           is_same(o->q8, product->matmul.src) && !is_read_from(t, i + 2, o->q8);
+           is_same(o->q8, product->matmul.src) && !cuda_is_read_from(t, i + 2, o->q8);
 }
 
-/* Attention follows the `count` ops of match_qkv at `i`, and no op behind it reads what they leave
- * beside the cache. */
-static bool is_attended(const struct tape *t, uint32_t i, uint32_t count) {
+bool cuda_is_attended(const struct tape *t, uint32_t i, uint32_t count) {
     const struct op *op = op_at(t, i + count, OP_ATTENTION);
     if (!op) return false;
     const struct op_kv_write *w = &tape_op(t, i + count - 1)->kv_write;
     const struct op_rope *q = &tape_op(t, i + count - 3)->rope;
     return is_same(op->attention.q, q->x) && op->attention.group == w->group &&
            op->attention.layer == w->layer && op->attention.head_dim == q->head_dim &&
-           !is_read_from(t, i + count + 1, q->x) && !is_read_from(t, i + count + 1, w->k);
+           !cuda_is_read_from(t, i + count + 1, q->x) && !cuda_is_read_from(t, i + count + 1, w->k);
 }
 
 /* ---- entry point ---- */
@@ -174,11 +170,11 @@ void cuda_plan_make(const struct tape *t, bool is_fused, struct cuda_plan *out) 
     uint32_t count = tape_op_count(t);
     for (uint32_t i = 0; i < count; i++) out[i] = (struct cuda_plan){.op_count = 1};
     for (uint32_t i = 0; is_fused && i < count; i += out[i].op_count) {
-        uint32_t qkv = match_qkv(t, i);
+        uint32_t qkv = cuda_match_qkv(t, i);
         const struct op *product = op_at(t, i + 1, OP_MATMUL);
         if (qkv > 0) {
             out[i].op_count = qkv;
-            out[i].attends = is_attended(t, i, qkv);
+            out[i].attends = cuda_is_attended(t, i, qkv);
         } else if (product) {
             out[i].half = wanted_form(product, floats_made(tape_op(t, i)));
         }
@@ -187,7 +183,7 @@ void cuda_plan_make(const struct tape *t, bool is_fused, struct cuda_plan *out) 
         if (is_quantised_later(t, i)) out[i].has_product = out[i + 1].has_floats = true;
         if (!out[i].half) continue;
         bool is_act = tape_op(t, i)->kind == OP_ACT;
-        out[i].is_half_only = !is_read_from(t, i + 2, floats_made(tape_op(t, i)));
+        out[i].is_half_only = !cuda_is_read_from(t, i + 2, floats_made(tape_op(t, i)));
         out[i].half_to = out[i + 1].x_from = is_act ? 1 : 0;
         out[i + 1].has_x = true;
         if (is_act && i > 0) out[i - 1].gates = makes_gates(t, i - 1, out);

@@ -1,8 +1,7 @@
 /* kernels/cuda/launch.h - the kernels, as the host calls them.
  *
- * Each function enqueues one op on a stream. None allocates, waits or reads the environment, so a
- * step can be captured. Pointers are device memory unless said otherwise. Failed launches are left
- * for cudaGetLastError.
+ * Each function enqueues one op on a stream. None allocates or waits, so a step can be captured.
+ * Pointers are device memory unless said otherwise. Failed launches are left for cudaGetLastError.
  *
  * Rows that are marked -1 (graph/step.h) are skipped: what their scratch holds means nothing, and
  * nothing of them reaches the cache, a result or another row.

@@ -55,6 +55,7 @@ struct cuda_switches {
     bool act_clusters;     /* acts of up to 64 rows that become e4m3 in one launch (sm_90) */
     bool e4m3_card;        /* rows become e4m3 by the card's own instruction (sm_89) */
     bool stored_fp8;       /* matrices that the file has in fp8 stay so where they can (sm_90) */
+    bool resident;         /* steps of up to 4 rows: layers in one launch (sm_90a) */
     bool lean;             /* norms and acts four numbers at a time; results that are wanted in 16
                               bits alone are not written as floats */
 };
@@ -81,5 +82,15 @@ typedef enum status cuda_library_open_fn(const struct cuda_library_options *opti
 #define CUDA_LIBRARY_SLAB "jitney_cuda_slab"
 typedef enum status cuda_library_slab_fn(struct device_program *p, size_t offset, size_t bytes,
                                          void *host, bool is_write);
+
+/* For tests: how many steps of a program had layers in one launch, and how many layers those are;
+ * why_not: why there are none, or NULL. */
+struct cuda_library_resident {
+    uint64_t steps;
+    uint32_t layers;
+    const char *why_not;
+};
+#define CUDA_LIBRARY_RESIDENT "jitney_cuda_resident"
+typedef struct cuda_library_resident cuda_library_resident_fn(const struct device_program *p);
 
 #endif

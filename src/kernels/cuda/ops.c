@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "kernels/cuda/blaslt.h"
 #include "kernels/cuda/cuda_int.h"
+#include "kernels/cuda/ops.h"
 
 enum {
     BLOCKS_PER_PROCESSOR = 8,   /* of attention; with fewer, segments are shared out */
@@ -20,7 +21,7 @@ uint32_t cuda_step_rows(const struct step *s, enum rows_kind kind) {
     return kind == ROWS_OUTPUTS ? s->output_count : s->seq_count;
 }
 
-static struct cuda_mat mat_of(const struct cuda_run *x, struct operand o) {
+struct cuda_mat cuda_mat_of(const struct cuda_run *x, struct operand o) {
     if (o.value == VALUE_NONE) return (struct cuda_mat){.base = NULL};
     const struct tape_value *v = tape_value_at(x->tape, o.value);
     return (struct cuda_mat){
@@ -40,7 +41,7 @@ static struct cuda_mat mat_of(const struct cuda_run *x, struct operand o) {
 /* Where the floats go: `dst`, or scratch rows like those of `like`. */
 static struct cuda_mat floats_of(const struct cuda_run *x, struct operand dst,
                                  const struct cuda_mat *like, uint32_t cols) {
-    if (dst.value != VALUE_NONE) return mat_of(x, dst);
+    if (dst.value != VALUE_NONE) return cuda_mat_of(x, dst);
     struct cuda_mat m = *like;
     m.base = (uint8_t *)x->scratch->rows;
     m.row_bytes = cols * sizeof(float);
@@ -69,7 +70,7 @@ static struct cuda_half half_of(const struct cuda_run *x) {
 
 static void quantise(const struct cuda_run *x, const struct cuda_mat *floats, struct operand q8) {
     if (q8.value == VALUE_NONE) return;
-    struct cuda_mat to = mat_of(x, q8);
+    struct cuda_mat to = cuda_mat_of(x, q8);
     cuda_quantise(floats, &to, &x->queue);
 }
 
@@ -87,13 +88,13 @@ static void launch_embed(const struct cuda_run *x, const struct op *op) {
                            .token = x->token,
                            .pos = x->pos,
                            .slots = x->slots,
-                           .dst = mat_of(x, e->dst)};
+                           .dst = cuda_mat_of(x, e->dst)};
     cuda_embed(&a, &x->queue);
 }
 
 static void launch_norm(const struct cuda_run *x, const struct op *op) {
     const struct op_norm *n = &op->norm;
-    struct cuda_mat src = mat_of(x, n->src);
+    struct cuda_mat src = cuda_mat_of(x, n->src);
     struct cuda_norm a = {.is_layer = n->kind == NORM_LAYER,
                           .group = n->group,
                           .eps = n->eps,
@@ -105,7 +106,7 @@ static void launch_norm(const struct cuda_run *x, const struct op *op) {
                           .is_wide = x->dev->switches.lean,
                           .is_dense = x->dev->switches.dense};
     bool rounds = !x->dev->switches.without_fusion && cuda_norm_rounds(n->src.cols, n->group);
-    if (rounds) a.q8 = mat_of(x, n->q8);
+    if (rounds) a.q8 = cuda_mat_of(x, n->q8);
     if (a.half.x && a.half.form == CUDA_FP8)
         cuda_fp8_norm(&a, &x->queue);
     else
@@ -114,7 +115,7 @@ static void launch_norm(const struct cuda_run *x, const struct op *op) {
 }
 
 static void launch_quant(const struct cuda_run *x, const struct op *op) {
-    struct cuda_mat src = mat_of(x, op->quant.src);
+    struct cuda_mat src = cuda_mat_of(x, op->quant.src);
     quantise(x, &src, op->quant.q8);
 }
 
@@ -127,12 +128,15 @@ static void launch_rope(const struct cuda_run *x, const struct op *op) {
                           .freqs = cuda_vector_of(r->freqs),
                           .factor = r->factor,
                           .pos = x->pos,
-                          .x = mat_of(x, r->x)};
+                          .x = cuda_mat_of(x, r->x)};
     cuda_rope(&a, &x->queue);
 }
 
-static const enum cuda_act_kind act_kinds[] = {
-    [ACT_SILU] = CUDA_SILU, [ACT_GELU_TANH] = CUDA_GELU_TANH, [ACT_GELU_ERF] = CUDA_GELU_ERF};
+enum cuda_act_kind cuda_act_kind_of(enum act_kind kind) {
+    static const enum cuda_act_kind kinds[] = {
+        [ACT_SILU] = CUDA_SILU, [ACT_GELU_TANH] = CUDA_GELU_TANH, [ACT_GELU_ERF] = CUDA_GELU_ERF};
+    return kinds[kind];
+}
 
 /* The scale of a row needs all of it: a block for each row. With few of them most of the card would
  * be idle meanwhile: many blocks make floats, or the blocks of a cluster share a row. `dst`: where
@@ -155,19 +159,19 @@ static void launch_act_fp8(const struct cuda_run *x, struct cuda_act *a, struct 
 
 static void launch_act(const struct cuda_run *x, const struct op *op) {
     const struct op_act *o = &op->act;
-    struct cuda_mat gate = mat_of(x, o->gate);
-    struct cuda_act a = {.kind = act_kinds[o->kind],
+    struct cuda_mat gate = cuda_mat_of(x, o->gate);
+    struct cuda_act a = {.kind = cuda_act_kind_of(o->kind),
                          .segments = o->segments,
                          .stride = o->stride,
                          .gate = gate,
-                         .up = mat_of(x, o->up),
+                         .up = cuda_mat_of(x, o->up),
                          .dst = floats_of(x, o->dst, &gate, o->gate.cols * o->segments),
                          .half = half_of(x),
                          .is_wide = x->dev->switches.lean};
     struct cuda_mat floats = a.dst;
     a.dst = unless_half(x, a.dst);
     bool is_fused = !x->dev->switches.without_fusion;
-    if (is_fused) a.q8 = mat_of(x, o->q8);
+    if (is_fused) a.q8 = cuda_mat_of(x, o->q8);
     if (a.half.x && a.half.form == CUDA_FP8)
         launch_act_fp8(x, &a, floats);
     else
@@ -176,22 +180,22 @@ static void launch_act(const struct cuda_run *x, const struct op *op) {
 }
 
 static void launch_add(const struct cuda_run *x, const struct op *op) {
-    struct cuda_mat src = mat_of(x, op->add.src), dst = mat_of(x, op->add.dst);
+    struct cuda_mat src = cuda_mat_of(x, op->add.src), dst = cuda_mat_of(x, op->add.dst);
     cuda_add(&src, &dst, &x->queue);
 }
 
 static void launch_softcap(const struct cuda_run *x, const struct op *op) {
-    struct cuda_mat m = mat_of(x, op->softcap.x);
+    struct cuda_mat m = cuda_mat_of(x, op->softcap.x);
     cuda_softcap(op->softcap.cap, &m, &x->queue);
 }
 
 static void launch_gather(const struct cuda_run *x, const struct op *op) {
-    struct cuda_mat src = mat_of(x, op->gather.src), dst = mat_of(x, op->gather.dst);
+    struct cuda_mat src = cuda_mat_of(x, op->gather.src), dst = cuda_mat_of(x, op->gather.dst);
     cuda_gather(&src, &dst, x->output_row, NULL, &x->queue);
 }
 
 static void launch_permute(const struct cuda_run *x, const struct op *op) {
-    struct cuda_mat src = mat_of(x, op->permute.src), dst = mat_of(x, op->permute.dst);
+    struct cuda_mat src = cuda_mat_of(x, op->permute.src), dst = cuda_mat_of(x, op->permute.dst);
     cuda_gather(&src, &dst, NULL, cuda_vector_of(op->permute.order), &x->queue);
 }
 
@@ -201,8 +205,8 @@ static void launch_pool(const struct cuda_run *x, const struct op *op) {
     struct cuda_pool a = {.kind = kinds[op->pool.kind],
                           .unit_length = op->pool.unit_length,
                           .seqs = x->seqs,
-                          .src = mat_of(x, op->pool.src),
-                          .dst = mat_of(x, op->pool.dst)};
+                          .src = cuda_mat_of(x, op->pool.src),
+                          .dst = cuda_mat_of(x, op->pool.dst)};
     cuda_pool(&a, &x->queue);
 }
 
@@ -213,9 +217,9 @@ static void launch_route(const struct cuda_run *x, const struct op *op) {
     struct cuda_route a = {.experts = r->experts,
                            .used = r->used,
                            .normalise = r->normalise,
-                           .logits = mat_of(x, r->logits),
-                           .ids = mat_of(x, r->ids),
-                           .weights = mat_of(x, r->weights)};
+                           .logits = cuda_mat_of(x, r->logits),
+                           .ids = cuda_mat_of(x, r->ids),
+                           .weights = cuda_mat_of(x, r->weights)};
     cuda_route(&a, &x->queue);
 }
 
@@ -223,9 +227,9 @@ static void launch_expert_sum(const struct cuda_run *x, const struct op *op) {
     const struct op_expert_sum *s = &op->expert_sum;
     struct cuda_expert_sum a = {.used = s->used,
                                 .add = s->add,
-                                .src = mat_of(x, s->src),
-                                .weights = mat_of(x, s->weights),
-                                .dst = mat_of(x, s->dst)};
+                                .src = cuda_mat_of(x, s->src),
+                                .weights = cuda_mat_of(x, s->weights),
+                                .dst = cuda_mat_of(x, s->dst)};
     cuda_expert_sum(&a, &x->queue);
 }
 
@@ -355,8 +359,8 @@ static bool few_of(const struct cuda_run *x, const struct op *op, const struct c
     if (!joint && m->part_count > 1) return false;
     *f = (struct cuda_few){.product = product_of(m, joint, 0),
                            .multiprocessors = x->dev->multiprocessors};
-    f->product.src = mat_of(x, m->src);
-    f->product.dst = mat_of(x, m->dst);
+    f->product.src = cuda_mat_of(x, m->src);
+    f->product.dst = cuda_mat_of(x, m->dst);
     f->product.x = x->scratch->x[plan->x_from];
     f->product.row_count = f->product.src.row_count;
     return f->product.row_count > 0;
@@ -367,8 +371,8 @@ static void add_act(const struct cuda_run *x, const struct op *op, const struct 
                     struct cuda_few *f) {
     f->gates = true;
     f->handed = x->scratch->handed;
-    f->act = act_kinds[op->act.kind];
-    f->gated_q8 = mat_of(x, op->act.q8);
+    f->act = cuda_act_kind_of(op->act.kind);
+    f->gated_q8 = cuda_mat_of(x, op->act.q8);
     if (plan->half)
         f->gated = (struct cuda_half){.x = x->scratch->x[plan->half_to],
                                       .form = plan->half->form,
@@ -398,7 +402,7 @@ static uint32_t launch_normed(const struct cuda_run *x, const struct op *op) {
     struct cuda_few f;
     if (!few_of(x, op + 1, plan, &f)) return 0;
     f.first = (struct cuda_first){
-        .src = mat_of(x, n->src), .weight = cuda_vector_of(n->weight), .eps = n->eps};
+        .src = cuda_mat_of(x, n->src), .weight = cuda_vector_of(n->weight), .eps = n->eps};
     if (gates) add_act(x, op + 2, plan + 1, &f);
     if (!takes_floats(x, &f.first.src) || !launch_few(x, &f)) return 0;
     return gates ? 3 : 2;
@@ -424,7 +428,7 @@ static uint32_t rows_of_blas(const struct cuda_run *x, const struct cuda_matrix 
 
 static void launch_matmul(const struct cuda_run *x, const struct op *op) {
     const struct op_matmul *m = &op->matmul;
-    struct cuda_mat src = mat_of(x, m->src), dst = mat_of(x, m->dst);
+    struct cuda_mat src = cuda_mat_of(x, m->src), dst = cuda_mat_of(x, m->dst);
     const struct cuda_joint *joint = cuda_joint_of(m->parts, m->part_count);
     const struct cuda_matrix *converted = x->now->has_x ? cuda_matrix_of(m->parts[0].weight) : NULL;
     struct cuda_few quantising;
@@ -456,7 +460,7 @@ static void launch_matmul(const struct cuda_run *x, const struct op *op) {
 
 static void launch_expert_matmul(const struct cuda_run *x, const struct op *op) {
     const struct op_expert_matmul *m = &op->expert_matmul;
-    struct cuda_mat src = mat_of(x, m->src), dst = mat_of(x, m->dst);
+    struct cuda_mat src = cuda_mat_of(x, m->src), dst = cuda_mat_of(x, m->dst);
     const struct cuda_matrix *converted = NULL;
     uint32_t width = dst.cols / m->used;
     for (uint32_t p = 0; p < m->part_count; p++) {
@@ -467,7 +471,7 @@ static void launch_expert_matmul(const struct cuda_run *x, const struct op *op) 
                                  .x = x->scratch->x[0],
                                  .row_count = src.row_count * m->used,
                                  .used = m->used,
-                                 .ids = mat_of(x, m->ids),
+                                 .ids = cuda_mat_of(x, m->ids),
                                  .src_per_expert = m->src_per_expert,
                                  .dst_width = width};
         dst.col += a.w.rows;
@@ -497,13 +501,13 @@ static void launch_kv_write(const struct cuda_run *x, const struct op *op) {
                               .seq = x->seq,
                               .blocks = blocks_of(x, w->group),
                               .blocks_stride = blocks_stride(x),
-                              .k = mat_of(x, w->k),
-                              .v = mat_of(x, w->v)};
+                              .k = cuda_mat_of(x, w->k),
+                              .v = cuda_mat_of(x, w->v)};
     cuda_kv_write(&a, &x->queue);
 }
 
 /* [norm q] [norm k] rope q, rope k, kv_write. */
-static struct cuda_qkv qkv_of(const struct cuda_run *x, const struct op *first) {
+struct cuda_qkv cuda_qkv_of(const struct cuda_run *x, const struct op *first) {
     bool has_norms = first->kind == OP_NORM;
     const struct op *norm = has_norms ? first : NULL, *rope = has_norms ? first + 2 : first;
     const struct op_rope *r = &rope[0].rope;
@@ -515,9 +519,9 @@ static struct cuda_qkv qkv_of(const struct cuda_run *x, const struct op *first) 
                              .seq = x->seq,
                              .blocks = blocks_of(x, w->group),
                              .blocks_stride = blocks_stride(x),
-                             .q = mat_of(x, r->x),
-                             .k = mat_of(x, w->k),
-                             .v = mat_of(x, w->v),
+                             .q = cuda_mat_of(x, r->x),
+                             .k = cuda_mat_of(x, w->k),
+                             .v = cuda_mat_of(x, w->v),
                              .q_norm = norm ? cuda_vector_of(norm[0].norm.weight) : NULL,
                              .k_norm = norm ? cuda_vector_of(norm[1].norm.weight) : NULL,
                              .norm_eps = norm ? norm->norm.eps : 0.0f,
@@ -537,37 +541,41 @@ uint32_t cuda_step_segments(const struct step *s) {
     return segments;
 }
 
-/* The most segments that a row of the step attends to; perhaps a few more. */
-static uint32_t segments_needed(const struct cuda_run *x, uint32_t window) {
+uint32_t cuda_segments_needed(const struct cuda_run *x, uint32_t window) {
     uint32_t inside = window / CUDA_ATTN_SEGMENT + 3; /* of a run of rows */
     return window > 0 && inside < x->segments ? inside : x->segments;
+}
+
+struct cuda_attention cuda_attention_of(const struct cuda_run *x, const struct op *op) {
+    const struct op_attention *o = &op->attention;
+    return (struct cuda_attention){.kv = x->kv[o->group],
+                                   .layer = o->layer,
+                                   .heads = o->heads,
+                                   .kv_heads = o->kv_heads,
+                                   .head_dim = o->head_dim,
+                                   .window = o->window,
+                                   .scale = o->scale,
+                                   .softcap = o->softcap,
+                                   .pos = x->pos,
+                                   .seq = x->seq,
+                                   .seqs = x->seqs,
+                                   .blocks = blocks_of(x, o->group),
+                                   .blocks_stride = blocks_stride(x),
+                                   .q = cuda_mat_of(x, o->q),
+                                   .segments = 1,
+                                   .parts = x->scratch->parts,
+                                   .is_bulk = x->dev->switches.bulk,
+                                   .multiprocessors = x->dev->multiprocessors,
+                                   .by_groups = x->dev->switches.groups};
 }
 
 /* With the ops of `qkv` in front; NULL: there are none. */
 static void attend(const struct cuda_run *x, const struct op *op, const struct cuda_qkv *qkv) {
     const struct op_attention *o = &op->attention;
-    struct cuda_mat q = mat_of(x, o->q);
-    struct cuda_attention a = {.kv = x->kv[o->group],
-                               .layer = o->layer,
-                               .heads = o->heads,
-                               .kv_heads = o->kv_heads,
-                               .head_dim = o->head_dim,
-                               .window = o->window,
-                               .scale = o->scale,
-                               .softcap = o->softcap,
-                               .pos = x->pos,
-                               .seq = x->seq,
-                               .seqs = x->seqs,
-                               .blocks = blocks_of(x, o->group),
-                               .blocks_stride = blocks_stride(x),
-                               .q = q,
-                               .dst = floats_of(x, o->dst, &q, o->q.cols),
-                               .segments = 1,
-                               .parts = x->scratch->parts,
-                               .is_bulk = x->dev->switches.bulk,
-                               .multiprocessors = x->dev->multiprocessors,
-                               .by_groups = x->dev->switches.groups};
-    uint32_t segments = segments_needed(x, o->window);
+    struct cuda_attention a = cuda_attention_of(x, op);
+    const struct cuda_mat q = a.q;
+    a.dst = floats_of(x, o->dst, &q, o->q.cols);
+    uint32_t segments = cuda_segments_needed(x, o->window);
     bool fits = cuda_attention_parts_floats(&a, segments) <= x->scratch->part_floats;
     bool is_mma = !x->dev->switches.plain_attention && cuda_attention_mma_can(&a) &&
                   o->heads / o->kv_heads == x->runs_group;
@@ -595,7 +603,7 @@ static void launch_attention(const struct cuda_run *x, const struct op *op) { at
 
 /* Ops that fuse.c joins from `op` on; returns how many. */
 static uint32_t launch_qkv(const struct cuda_run *x, const struct op *op) {
-    const struct cuda_qkv qkv = qkv_of(x, op);
+    const struct cuda_qkv qkv = cuda_qkv_of(x, op);
     uint32_t count = x->now->op_count;
     if (!x->now->attends || !x->dev->switches.fresh) {
         cuda_qkv(&qkv, &x->queue);
@@ -609,7 +617,7 @@ static uint32_t launch_qkv(const struct cuda_run *x, const struct op *op) {
 
 static void launch_self_attention(const struct cuda_run *x, const struct op *op) {
     const struct op_self_attention *o = &op->self_attention;
-    struct cuda_mat q = mat_of(x, o->q);
+    struct cuda_mat q = cuda_mat_of(x, o->q);
     struct cuda_attention a = {.heads = o->heads,
                                .kv_heads = o->heads,
                                .head_dim = o->head_dim,
@@ -618,8 +626,8 @@ static void launch_self_attention(const struct cuda_run *x, const struct op *op)
                                .seq = x->seq,
                                .seqs = x->seqs,
                                .q = q,
-                               .k = mat_of(x, o->k),
-                               .v = mat_of(x, o->v),
+                               .k = cuda_mat_of(x, o->k),
+                               .v = cuda_mat_of(x, o->v),
                                .dst = floats_of(x, o->dst, &q, o->q.cols),
                                .segments = 1};
     cuda_attention(&a, &x->queue);

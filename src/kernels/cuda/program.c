@@ -15,6 +15,7 @@
 #include "kernels/cuda/cuda_int.h"
 #include "kernels/cuda/early.h"
 #include "kernels/cuda/library.h"
+#include "kernels/cuda/resident.h"
 
 enum { PLACES = 2 };
 
@@ -37,6 +38,7 @@ struct device_program {
     struct cuda_scratch scratch;
     struct cuda_plan *plan; /* [ops of the tape] */
     struct cuda_runs runs;
+    struct cuda_layers *layers;    /* that one launch does; NULL: that is turned off */
     struct cuda_graphs *graphs;    /* NULL: every step is launched kernel by kernel */
     struct step_sizes table_sizes; /* that the graphs' tables have */
     int32_t *slots;                /* [slot_count] the token that was last sampled into each */
@@ -134,6 +136,10 @@ static enum status measure(struct device_program *p, struct err *err) {
     cuda_plan_make(t, !p->dev->switches.without_fusion, p->plan);
     for (uint32_t i = 0; i < tape_op_count(t); i++)
         TRY(cuda_op_measure(t, i, &p->options, &p->scratch, err));
+    if (!p->dev->switches.resident || p->dev->switches.plain_attention) return ST_OK;
+    p->layers = mem_zalloc(sizeof(*p->layers));
+    if (!p->layers) return err_set(err, ST_NOMEM, "out of memory for the forward pass");
+    cuda_layers_match(t, &p->options, p->layers);
     return ST_OK;
 }
 
@@ -171,6 +177,8 @@ enum status cuda_program_create(struct cuda_device *dev, const struct program_op
     p->options.kv = options->kv ? p->spaces : NULL;
     enum status st = measure(p, err);
     if (st == ST_OK) st = make_memory(p, err);
+    if (st == ST_OK && p->layers)
+        st = cuda_layers_make(dev, options->tape, p->slab, p->layers, err);
     if (st == ST_OK) st = make_places(p, err);
     if (st == ST_OK) st = time_products(p, err);
     if (st != ST_OK) {
@@ -194,6 +202,8 @@ void cuda_program_destroy(struct device_program *p) {
         if (place->end) cudaEventDestroy(place->end);
     }
     cuda_graphs_destroy(p->graphs);
+    if (p->layers) cuda_layers_deinit(p->dev, p->layers);
+    mem_free(p->layers);
     mem_free(p->plan);
     cuda_give(p->dev, p->slab, slab_bytes(p));
     cuda_give(p->dev, p->scratch.x[0], p->scratch.x_bytes);
@@ -308,7 +318,8 @@ static void enqueue_ops(void *ctx) {
     run->x.queue.overlaps = false; /* the first kernel follows copies, not a kernel */
     for (uint32_t i = 0, done = 0; i < tape_op_count(t); i = done) {
         run->x.now = &plan[i];
-        uint32_t count = cuda_op_launch(&run->x, tape_op(t, i));
+        uint32_t count = run->p->layers ? cuda_layers_launch(&run->x, run->p->layers, i) : 0;
+        if (count == 0) count = cuda_op_launch(&run->x, tape_op(t, i));
         run->x.queue.overlaps = run->p->dev->switches.overlap && !watch;
         for (; done < i + count; done++) cuda_watch_mark(watch, t, done + 1, run->p->dev->stream);
     }
@@ -485,4 +496,13 @@ enum status jitney_cuda_slab(struct device_program *p, size_t offset, size_t byt
         cudaMemcpy(host, p->slab + offset, bytes, cudaMemcpyDeviceToHost);
     cudaDeviceSynchronize();
     return cuda_check("copying scratch memory", NULL);
+}
+
+__attribute__((visibility("default"))) cuda_library_resident_fn jitney_cuda_resident;
+
+struct cuda_library_resident jitney_cuda_resident(const struct device_program *p) {
+    const struct cuda_layers *l = p->layers;
+    if (!l) return (struct cuda_library_resident){.why_not = "step=resident is off"};
+    return (struct cuda_library_resident){
+        .steps = l->steps, .layers = l->count, .why_not = l->why_not};
 }

@@ -6,10 +6,11 @@
 #include <stdlib.h>
 
 static constexpr size_t STACK_BYTES = 64 << 10;
-static constexpr uint32_t THREADS_MAX = 1024, CLUSTER_MAX = 8;
+static constexpr uint32_t THREADS_MAX = 1024, CLUSTER_MAX = EMU_RESIDENT_MAX, NAMED_MAX = 16;
 
-enum state { RUNS, AT_BLOCK, AT_WARP, AT_CLUSTER, ENDED };
+enum state { RUNS, AT_BLOCK, AT_WARP, AT_CLUSTER, AT_GRID, ENDED };
 static constexpr uint32_t IDLE_MAX = 1 << 20; /* turns in which no barrier of hardware is passed */
+static constexpr uint32_t GRID_IDLE_MAX = 64; /* the same before other blocks of a grid go on */
 
 struct fiber {
     void *sp;
@@ -22,17 +23,24 @@ struct warp {
     uint64_t table[2][32]; /* by turns, so that a table stays while the next one is filled */
 };
 
-/* A block of a cluster. */
+/* bar.sync by number. */
+struct named_barrier {
+    uint32_t arrived, phases;
+};
+
+/* A block of a cluster or of a resident grid. */
 struct block {
     dim3 index;
     struct fiber fibers[THREADS_MAX];
     struct warp warps[THREADS_MAX / 32];
+    struct named_barrier named[NAMED_MAX];
     uint8_t *dynamic_shared;
 };
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 static struct block blocks[CLUSTER_MAX]; /* the first alone where there are no clusters */
-static uint32_t block_count;
+static uint32_t block_count, block_rank;
+static bool is_resident;     /* the blocks are a grid, not a cluster */
 static struct fiber *fibers; /* of the block that runs */
 static struct warp *warps;
 static uint8_t *dynamic_shared;
@@ -76,6 +84,20 @@ void emu_block_barrier(void) { yield_as(AT_BLOCK); }
 void emu_warp_barrier(void) { yield_as(AT_WARP); }
 void emu_cluster_barrier(void) { yield_as(AT_CLUSTER); }
 void emu_yield(void) { yield_as(RUNS); }
+void emu_yield_block(void) { yield_as(AT_GRID); }
+uint32_t emu_block_rank(void) { return block_rank; }
+
+void emu_named_barrier(uint32_t barrier, uint32_t threads) {
+    struct named_barrier *b = &blocks[block_rank].named[barrier];
+    uint32_t mine = b->phases;
+    if (++b->arrived == threads) {
+        b->arrived = 0;
+        b->phases++;
+    }
+    while (b->phases == mine) emu_yield();
+    emu_warp_barrier();
+}
+
 uint32_t emu_lane(void) { return current % 32; }
 void *emu_dynamic_shared(void) { return dynamic_shared; }
 
@@ -160,40 +182,48 @@ static bool any_runs(void) {
     return false;
 }
 
-/* Until its end, or until a barrier of the cluster. */
-static void run_block(void) {
-    bool is_over = false;
+/* Until its end, or until it waits for other blocks. Did a thread pass a barrier of hardware? */
+static bool run_block(void) {
+    bool is_over = false, has_passed = false;
     uint32_t idle = 0;
     for (;;) {
         run_ready();
         if (release_warps() || release_block(&is_over)) {
             idle = 0;
+            has_passed = true;
             continue;
         }
-        if (is_over) return;
-        if (any_runs() && ++idle < IDLE_MAX) continue;
+        if (is_over) return has_passed;
+        if (is_resident && (count_of(AT_GRID) > 0 || any_runs()) && ++idle > GRID_IDLE_MAX)
+            return has_passed;
+        if ((any_runs() || is_resident) && ++idle < IDLE_MAX) continue;
         fprintf(stderr, "emulate: threads of a block wait for each other\n");
         abort();
     }
 }
 
 static void enter_block(uint32_t rank) {
+    block_rank = rank;
     fibers = blocks[rank].fibers;
     warps = blocks[rank].warps;
     dynamic_shared = blocks[rank].dynamic_shared;
     blockIdx = blocks[rank].index;
 }
 
+static void start_block(uint32_t rank, dim3 index) {
+    blocks[rank].index = index;
+    memset(blocks[rank].named, 0, sizeof(blocks[rank].named));
+    enter_block(rank);
+    memset(dynamic_shared, 0xff, dynamic_bytes); /* nothing may be relied on */
+    for (uint32_t i = 0; i < thread_count; i++) fiber_start(&fibers[i]);
+}
+
 /* Blocks that follow each other in z from this one on. A block runs as far as it gets, then the
  * next; static shared memory, which they have in common here, is lost at a barrier of theirs. */
 static void run_cluster(dim3 first) {
     bool is_over = false;
-    for (uint32_t rank = 0; rank < block_count; rank++) {
-        blocks[rank].index = dim3(first.x, first.y, first.z + rank);
-        enter_block(rank);
-        memset(dynamic_shared, 0xff, dynamic_bytes); /* nothing may be relied on */
-        for (uint32_t i = 0; i < thread_count; i++) fiber_start(&fibers[i]);
-    }
+    for (uint32_t rank = 0; rank < block_count; rank++)
+        start_block(rank, dim3(first.x, first.y, first.z + rank));
     while (!is_over) {
         is_over = true;
         for (uint32_t rank = 0; rank < block_count; rank++) {
@@ -236,24 +266,63 @@ void emu_check_shared(emu_kernel *kernel, size_t bytes) {
     abort();
 }
 
+/* All blocks of the grid, in turns. */
+static void run_resident(void) {
+    uint32_t idle = 0;
+    bool is_over = false;
+    for (uint32_t rank = 0; rank < block_count; rank++) start_block(rank, dim3(rank));
+    while (!is_over) {
+        bool has_passed = false;
+        is_over = true;
+        for (uint32_t rank = 0; rank < block_count; rank++) {
+            enter_block(rank);
+            release_all(AT_GRID);
+            has_passed = run_block() || has_passed;
+            is_over = is_over && count_of(ENDED) == thread_count;
+        }
+        idle = has_passed ? 0 : idle + 1;
+        if (idle < IDLE_MAX / GRID_IDLE_MAX) continue;
+        fprintf(stderr, "emulate: blocks of a grid wait for each other\n");
+        abort();
+    }
+}
+
+static void begin_run(dim3 grid, dim3 block, size_t shared_bytes, uint32_t at_once,
+                      emu_body_fn *body, void *ctx) {
+    gridDim = grid;
+    blockDim = block;
+    thread_count = block.x * block.y * block.z;
+    if (at_once > CLUSTER_MAX || thread_count > THREADS_MAX) abort();
+    block_body = body;
+    block_ctx = ctx;
+    block_count = at_once;
+    dynamic_bytes = shared_bytes;
+    for (uint32_t i = 0; i < at_once; i++)
+        blocks[i].dynamic_shared =
+            (uint8_t *)aligned_alloc(1024, (shared_bytes + 2047) / 1024 * 1024);
+}
+
 void emu_run(dim3 grid, dim3 block, size_t shared_bytes, uint32_t cluster, emu_body_fn *body,
              void *ctx) {
     unsigned mode = _mm_getcsr();
     _mm_setcsr(mode | 0x8040); /* denormals are zero, as with -ftz=true */
-    gridDim = grid;
-    blockDim = block;
-    thread_count = block.x * block.y * block.z;
-    if (cluster > CLUSTER_MAX || grid.z % cluster != 0) abort();
-    if (thread_count > THREADS_MAX || grid.y > 65535 || grid.z > 65535) abort();
-    block_body = body;
-    block_ctx = ctx;
-    block_count = cluster;
-    dynamic_bytes = shared_bytes;
-    for (uint32_t i = 0; i < cluster; i++)
-        blocks[i].dynamic_shared = (uint8_t *)aligned_alloc(128, (shared_bytes + 255) / 128 * 128);
+    if (grid.y > 65535 || grid.z > 65535 || grid.z % cluster != 0) abort();
+    begin_run(grid, block, shared_bytes, cluster, body, ctx);
+    is_resident = false;
     for (uint32_t z = 0; z < grid.z; z += cluster)
         for (uint32_t y = 0; y < grid.y; y++)
             for (uint32_t x = 0; x < grid.x; x++) run_cluster(dim3(x, y, z));
     for (uint32_t i = 0; i < cluster; i++) free(blocks[i].dynamic_shared);
+    _mm_setcsr(mode);
+}
+
+void emu_run_resident(uint32_t count, uint32_t threads, size_t shared_bytes, emu_body_fn *body,
+                      void *ctx) {
+    unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | 0x8040);
+    begin_run(dim3(count), dim3(threads), shared_bytes, count, body, ctx);
+    is_resident = true;
+    run_resident();
+    for (uint32_t i = 0; i < count; i++) free(blocks[i].dynamic_shared);
     _mm_setcsr(mode);
 }

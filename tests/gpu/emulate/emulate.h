@@ -2,9 +2,9 @@
  *
  * For finding wrong indices, missing barriers between the phases of a block and wrong arithmetic
  * where there is no card; speed and races inside a phase do not show. Blocks run one after the
- * other, those of a cluster in turns. A block's threads are fibers that run until they meet a
- * barrier: of the block, of its cluster, or of the warp (shuffles). Threads that have ended count
- * as arrived.
+ * other, those of a cluster and those of a grid that is resident in turns. A block's threads are
+ * fibers that run until they meet a barrier: of the block, of its cluster, or of the warp
+ * (shuffles). Threads that have ended count as arrived.
  *
  * emulate.py turns <<<...>>> into emu_launch() and dynamic shared memory into a pointer; this file
  * is included in front of every .cu.
@@ -56,6 +56,10 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 typedef void emu_body_fn(void *ctx);
 void emu_run(dim3 grid, dim3 block, size_t shared_bytes, uint32_t cluster, emu_body_fn *body,
              void *ctx);
+/* All blocks of a grid in turns, so that they may wait for each other by emu_yield_block. */
+void emu_run_resident(uint32_t blocks, uint32_t threads, size_t shared_bytes, emu_body_fn *body,
+                      void *ctx);
+enum { EMU_RESIDENT_MAX = 8 }; /* blocks */
 void *emu_dynamic_shared(void);
 /* What a kernel may ask for; it ends the program to ask for more. */
 typedef void emu_kernel(void);
@@ -66,7 +70,10 @@ void emu_warp_barrier(void);
 void emu_cluster_barrier(void);
 /* The same place in the dynamic shared memory of another block of the cluster. */
 const void *emu_cluster_at(const void *here, uint32_t rank);
-void emu_yield(void); /* let other threads run */
+void emu_yield(void);                                       /* let other threads run */
+void emu_yield_block(void);                                 /* and other blocks */
+void emu_named_barrier(uint32_t barrier, uint32_t threads); /* bar.sync, of whole warps */
+uint32_t emu_block_rank(void);                              /* among those that run in turns */
 /* All lanes of the warp give 8 bytes; the result is the table of them, valid until the next. */
 const uint64_t *emu_exchange(uint64_t mine);
 uint32_t emu_lane(void);

@@ -1,9 +1,13 @@
 /* tests/gpu/emulate/runtime.c - the CUDA runtime's functions that the device calls, on the host. */
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <malloc.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "emulate_map.h"
 
 cudaError_t cudaSetDevice(int card) { return card == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
 
@@ -99,7 +103,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int card) {
     memcpy(out->name, "emulated", sizeof("emulated"));
     out->major = 9;
     out->sharedMemPerBlockOptin = 227 << 10;
-    out->multiProcessorCount = 2;
+    const char *count = getenv("JITNEY_EMULATED_PROCESSORS");
+    out->multiProcessorCount = count ? (int)strtol(count, NULL, 10) : 2;
     return card == 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
 cudaError_t cudaEventCreate(cudaEvent_t *out) {
@@ -141,3 +146,48 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s) {
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t g) { return g ? cudaSuccess : cudaSuccess; }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t g) { return g ? cudaSuccess : cudaSuccess; }
+
+/* ---- descriptions of matrices ---- */
+
+/* Those of four dimensions of 16-bit numbers, in boxes of rows of 128 bytes. Addresses, strides and
+ * boxes that the driver refuses are refused. */
+static CUresult encode(CUtensorMap *out, CUtensorMapDataType type, cuuint32_t rank, void *base,
+                       const cuuint64_t *sizes, const cuuint64_t *strides, const cuuint32_t *box,
+                       const cuuint32_t *each, CUtensorMapInterleave interleave,
+                       CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+                       CUtensorMapFloatOOBfill fill) {
+    struct emulate_map m = {.base = base, .elem_bytes = 2};
+    (void)promotion;
+    bool is_known =
+        (type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 || type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16) &&
+        rank == 4 && interleave == CU_TENSOR_MAP_INTERLEAVE_NONE &&
+        swizzle == CU_TENSOR_MAP_SWIZZLE_128B && fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE;
+    if (!is_known || (uintptr_t)out % 64 != 0 || (uintptr_t)base % 16 != 0 || box[0] * 2 != 128)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (int i = 0; i < 4; i++) {
+        if (sizes[i] == 0 || box[i] == 0 || box[i] > 256 || each[i] != 1)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (i < 3 && (strides[i] == 0 || strides[i] % 16 != 0)) return CUDA_ERROR_INVALID_VALUE;
+        m.size[i] = sizes[i];
+        m.box[i] = box[i];
+        if (i < 3) m.stride[i] = strides[i];
+    }
+    memset(out, 0, sizeof(*out));
+    memcpy(out, &m, sizeof(m));
+    return CUDA_SUCCESS;
+}
+_Static_assert(sizeof(struct emulate_map) <= sizeof(CUtensorMap), "it is put there");
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **out, unsigned version,
+                                             unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *found) {
+    CUresult (*at)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                   const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
+                   CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                   CUtensorMapFloatOOBfill) = encode;
+    (void)version;
+    bool is_this = strcmp(name, "cuTensorMapEncodeTiled") == 0 && flags == cudaEnableDefault;
+    *found = is_this ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    if (is_this) memcpy(out, &at, sizeof(at));
+    return cudaSuccess;
+}

@@ -55,6 +55,7 @@ static void test_what_no_card_has_measured_is_off_unless_it_is_turned_on(void **
         {"0,dense=on", offsetof(struct cuda_switches, dense)},
         {"0,acts=clusters", offsetof(struct cuda_switches, act_clusters)},
         {"0,e4m3=card", offsetof(struct cuda_switches, e4m3_card)},
+        {"0,step=resident", offsetof(struct cuda_switches, resident)},
     };
     struct cuda_choice usual = parse("0");
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

@@ -19,16 +19,7 @@ template <int LEFT> static inline void wgmma_wait() {}
 template <int PLACE> static inline void wgmma_wait_behind_branch() {}
 template <int COUNT> static inline void give_registers() {}
 template <int COUNT> static inline void take_registers() {}
-static inline void warpgroup_barrier(uint32_t barrier) {
-    static uint32_t arrived[16], phases[16];
-    uint32_t mine = phases[barrier];
-    if (++arrived[barrier] == 128) {
-        arrived[barrier] = 0;
-        phases[barrier]++;
-    }
-    while (phases[barrier] == mine) emu_yield();
-    emu_warp_barrier();
-}
+static inline void warpgroup_barrier(uint32_t barrier) { emu_named_barrier(barrier, 128); }
 template <int N> static inline void wgmma_hold(float[N / 8][4]) {}
 
 /* Number (k, n) of b; a piece is 8 rows of 8 numbers. */
