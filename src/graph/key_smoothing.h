@@ -15,18 +15,19 @@
  * of positions below KEY_MEAN_FIRST are kept as k[d] * inverse[d], and attention subtracts the
  * product of q and mean from the products with them.
  *
- * The error of a stored number can be made up for in part by the numbers that are stored after it:
- * number d of k' (transformed, graph/kv_space.h) is stored with error e[d], and then each number
- * i < d is stored as if it were larger by feedback[d][i] * e[d]. With R the lower triangle for which
- * R * R^T are the second moments of transformed queries, feedback[d][i] = R[d][i] / R[i][i] makes
- * the errors of products of queries and keys small.
+ * The error of one number of a stored key can be made up for by the numbers stored after it: number
+ * d of k', transformed (graph/kv_space.h), is stored too small by e[d], and then each number i < d
+ * is stored as if it were larger by feedback[d][i] * e[d]. With R the lower triangle for which
+ * R * R^T are the second moments of transformed queries, feedback[d][i] = R[d][i] / R[i][i]: this
+ * makes the errors of products of queries and keys small, as GPTQ does with products of weights.
  *
  * Arrays have kv_heads * head_dim numbers, by KV head; `feedback` has head_dim rows of
- * kv_feedback_stride numbers for each KV head, which are 0 from the diagonal on. `sums` belongs to the pass that finds
- * them (engine/key_statistics.h): attention over a cache of KV_F32 adds the keys and queries of its
- * rows from position KEY_MEAN_FIRST on, each row once.
+ * kv_feedback_stride numbers for each KV head, which are 0 from the diagonal on. `sums` belongs to
+ * the pass that finds them (engine/key_statistics.h): attention over a cache of KV_F32 adds the
+ * keys and queries of its rows from position KEY_MEAN_FIRST on, each row once.
  *
- * Thread: written before the first step that uses it, the sums by one thread of a step.
+ * Thread: written before the first step that uses it; the sums of a KV head by one thread of a
+ * step.
  */
 #ifndef GRAPH_KEY_SMOOTHING_H
 #define GRAPH_KEY_SMOOTHING_H

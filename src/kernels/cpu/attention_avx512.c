@@ -313,11 +313,15 @@ INLINE void fetch_values(const uint8_t *row, uint32_t d, const int vectors,
         fetch(row, d + (size_t)c * LANES, type);
 }
 
+/* Tokens that not all queries attend to; those that all do; and those of KV_I4 where two vectors of
+ * columns are in one group. */
+enum weigh_kind { WEIGH_EDGES, WEIGH_ALL, WEIGH_SHARED };
+
 /* Adds the values of `tokens` in columns from d on. `edges`: not all queries attend to
  * them. */
 INLINE void weigh_tokens(const struct attn_segment *s, struct range tokens, const int vectors,
-                         const int queries, const enum kv_type type, const bool edges,
-                         const bool shares, const struct scores *w, struct columns *at) {
+                         const int queries, const enum kv_type type, const enum weigh_kind kind,
+                         const struct scores *w, struct columns *at) {
     __m512 v[VECTORS];
     struct int4_steps steps;
     for (uint32_t j = tokens.first; j < tokens.end;) {
@@ -327,16 +331,17 @@ INLINE void weigh_tokens(const struct attn_segment *s, struct range tokens, cons
         uint32_t edge = (j / LANES + 1) * LANES, end = edge < tokens.end ? edge : tokens.end;
         if (type == KV_I4) int4_steps_of(s->v[j / LANES], s->head_dim, at->d, vectors, &steps);
         for (; j < end; j++, row += s->v_stride, p++) {
-            load_values(row, j, at, &steps, shares, vectors, type, v);
-            if (!edges) fetch_values(row + next, at->d, vectors, type);
+            load_values(row, j, at, &steps, kind == WEIGH_SHARED, vectors, type, v);
+            if (kind != WEIGH_EDGES) fetch_values(row + next, at->d, vectors, type);
 #pragma GCC unroll 12
             for (int i = 0; i < queries; i++) {
                 bool attends = j >= s->query[i].first && j < s->query[i].end;
                 __mmask16 own = (__mmask16)(attends ? ALL_LANES : 0);
 #pragma GCC unroll 4
                 for (int c = 0; c < vectors; c++)
-                    at->acc[i][c] = edges ? add_masked(at->acc[i][c], v[c], p + i * LANES, own)
-                                          : add_product(at->acc[i][c], v[c], p + i * LANES);
+                    at->acc[i][c] = kind == WEIGH_EDGES
+                                        ? add_masked(at->acc[i][c], v[c], p + i * LANES, own)
+                                        : add_product(at->acc[i][c], v[c], p + i * LANES);
             }
         }
     }
@@ -354,12 +359,12 @@ INLINE void weigh_columns(const struct attn_segment *s, const struct attn_ranges
 #pragma GCC unroll 4
         for (int c = 0; c < vectors; c++) at.acc[i][c] = _mm512_setzero_ps();
     struct range before = {r->any.first, r->all.first}, after = {r->all.end, r->any.end};
-    weigh_tokens(s, before, vectors, queries, type, true, false, w, &at);
+    weigh_tokens(s, before, vectors, queries, type, WEIGH_EDGES, w, &at);
     if (type == KV_I4 && kv_group_dims(s->head_dim) > LANES)
-        weigh_tokens(s, r->all, vectors, queries, type, false, true, w, &at);
+        weigh_tokens(s, r->all, vectors, queries, type, WEIGH_SHARED, w, &at);
     else
-        weigh_tokens(s, r->all, vectors, queries, type, false, false, w, &at);
-    weigh_tokens(s, after, vectors, queries, type, true, false, w, &at);
+        weigh_tokens(s, r->all, vectors, queries, type, WEIGH_ALL, w, &at);
+    weigh_tokens(s, after, vectors, queries, type, WEIGH_EDGES, w, &at);
 #pragma GCC unroll 12
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4

@@ -101,12 +101,6 @@ struct int4_query {
     int32_t *sums;
     float *scale;
 };
-
-/* Floats of scratch in which a query is transformed, and becomes whole numbers behind that. */
-static inline size_t int4_query_floats(uint32_t head_dim) {
-    return kv_padded_dims(head_dim) * 5 / 4 + kv_groups_of_head(head_dim);
-}
-
 /* Arithmetic on one row or group. `count` is in elements. */
 struct cpu_kernels {
     void (*norm)(const struct norm_args *n, const float *x, float *y); /* one group; y may be x */
@@ -117,6 +111,9 @@ struct cpu_kernels {
     void (*softcap)(float cap, uint32_t count, float *x);
     /* Turns a head as KV_I4 stores it, or back (graph/kv_space.h). */
     void (*kv_hadamard)(float *x, uint32_t head_dim);
+    /* out[d] = q[d] * scale[d]; returns the sum of q[d] * mean[d], of KV_I4. */
+    float (*kv_smooth)(const float *q, const float *scale, const float *mean, uint32_t head_dim,
+                       float *out);
     /* A transformed query in whole numbers. `q` has room for whole runs. */
     void (*kv_query)(float *q, uint32_t head_dim, struct int4_query out);
     /* One token's transformed key or value. `x`, and `room` as large, have room for whole runs and
@@ -134,16 +131,6 @@ struct cpu_kernels {
     const struct mm_wide *wide;     /* likewise */
     const struct mm_opener *opener; /* likewise */
 };
-
-/* A query of a KV head becomes what KV_I4 wants: smoothed if `s` is given, transformed, and in whole
- * numbers, in `room` of int4_query_floats. `first`: the head's numbers in the smoothing. */
-void transform_query(const struct cpu_kernels *k, const struct key_smoothing *s, size_t first,
-                     uint32_t head_dim, float *room, struct attn_query *q);
-
-/* Where the op has sums (graph/key_smoothing.h): adds the step's keys and queries, of the KV heads
- * that are thread `ith`'s. */
-void attention_add_sums(const struct cpu_run *x, const struct op_attention *a, uint32_t ith,
-                        uint32_t nth);
 
 struct cpu_table {
     const char *name; /* "avx2" */

@@ -1,27 +1,26 @@
-/* kernels/cpu/key_sums.c - queries as a cache of KV_I4 wants them, and what the smoothing of keys
- * is made of (graph/key_smoothing.h): the same plain code for every table. */
+/* kernels/cpu/key_sums.c - see kernels/cpu/key_sums.h for the contract; the same plain code for
+ * every table. */
+#include "kernels/cpu/key_sums.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "graph/key_smoothing.h"
-#include "kernels/cpu/cpu_int.h"
 
 void transform_query(const struct cpu_kernels *k, const struct key_smoothing *s, size_t first,
                      uint32_t head_dim, float *room, struct attn_query *q) {
-    float shifts[SUM_LANES] = {0};
     int8_t *codes = (int8_t *)(room + kv_padded_dims(head_dim));
     int32_t *sums = (int32_t *)(void *)(codes + kv_padded_dims(head_dim));
-    for (uint32_t d = 0; s && d < head_dim; d++) {
-        room[d] = q->q[d] * s->scale[first + d];
-        shifts[d % SUM_LANES] = fmaf(q->q[d], s->mean[first + d], shifts[d % SUM_LANES]);
-    }
-    if (!s) memcpy(room, q->q, head_dim * sizeof(*room));
+    q->shift = 0.0f;
+    if (s)
+        q->shift = -k->kv_smooth(q->q, s->scale + first, s->mean + first, head_dim, room);
+    else
+        memcpy(room, q->q, head_dim * sizeof(*room));
     k->kv_hadamard(room, head_dim);
     k->kv_query(room, head_dim, (struct int4_query){codes, sums, &q->codes_scale});
     q->codes = codes;
     q->sums = sums;
-    q->shift = -sum_lanes(shifts);
 }
 
 static void add_key(const uint8_t *tile, uint32_t token, uint32_t head_dim, double *sums,

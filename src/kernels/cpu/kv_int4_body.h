@@ -1,7 +1,7 @@
 /* kernels/cpu/kv_int4_body.h - a key, a value and a query as KV_I4 wants them (graph/kv_space.h),
  * in loops over INT4_LANES numbers, of which every compiler makes the vectors it has.
  *
- * The file that includes it includes <math.h> and <string.h> before.
+ * The file that includes it includes <math.h>, <string.h> and its vec_X.h before.
  * Thread: any.
  */
 #ifndef KERNELS_CPU_KV_INT4_BODY_H
@@ -143,11 +143,20 @@ static void int4_store(float *x, float *t, const float *feedback, uint32_t head_
         int4_put_key(t, head_dim, token, tile);
 }
 
-/* Rounded to nearest even; the comparisons are false for a NaN. */
-INT4_INLINE int int4_whole(float x) {
-    x = x > 127.0f ? 127.0f : x;
-    x = x < -127.0f ? -127.0f : x;
-    return x == x ? (int)rintf(x) : 0;
+static float int4_smooth(const float *q, const float *scale, const float *mean, uint32_t head_dim,
+                         float *out) {
+    float lanes[INT4_LANES] = {0};
+    uint32_t d = 0;
+    for (; d + INT4_LANES <= head_dim; d += INT4_LANES)
+        for (uint32_t i = 0; i < INT4_LANES; i++) {
+            out[d + i] = q[d + i] * scale[d + i];
+            lanes[i] = fmaf(q[d + i], mean[d + i], lanes[i]);
+        }
+    for (uint32_t i = 0; d < head_dim; d++, i++) {
+        out[d] = q[d] * scale[d];
+        lanes[i] = fmaf(q[d], mean[d], lanes[i]);
+    }
+    return sum_lanes(lanes);
 }
 
 static void int4_query(float *q, uint32_t head_dim, struct int4_query out) {
@@ -161,9 +170,8 @@ static void int4_query(float *q, uint32_t head_dim, struct int4_query out) {
             broken[i] += q[d + i] * 0.0f;
         }
     const float scale = -least_lane(most) / 127.0f, inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
-    for (uint32_t d = 0; d < padded; d += INT4_LANES)
-        for (uint32_t i = 0; i < INT4_LANES; i++)
-            out.codes[d + i] = (int8_t)int4_whole(q[d + i] * inverse);
+    for (uint32_t d = 0; d < padded; d += VEC_LANES)
+        vec_store_int8(out.codes + d, vec_mul(vec_load(q + d), vec_set1(inverse)));
     for (uint32_t g = 0; g < kv_groups_of_head(head_dim); g++) {
         int sum = 0;
         for (uint32_t i = 0; i < width; i++) sum += out.codes[g * width + i];

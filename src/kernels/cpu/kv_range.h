@@ -1,6 +1,6 @@
 /* kernels/cpu/kv_range.h - what a key or a value is stored with beside its codes
- * (graph/kv_space.h): of KV_I8 a scale in f16, rounded up; of KV_I4 a unit, and a step and an offset
- * for each group. The definition, which every table calls.
+ * (graph/kv_space.h): of KV_I8 a scale in f16, rounded up; of KV_I4 a unit, and for each group a
+ * step and an offset. The definition, which every table calls.
  *
  * The file that includes it includes <math.h> before.
  * Thread: any. */

@@ -14,7 +14,7 @@
  * beyond head_dim being 0. Keys lie so that 64 bytes are what integer dot products want, four
  * dimensions of each of 16 tokens twice; values so that 16 bytes are two vectors of 16 codes:
  *
- *     K: [head_dim / 8][KV_TILE_TOKENS][4]   dimensions 8i + b (low half) and 8i + 4 + b (high half)
+ *     K: [head_dim / 8][KV_TILE_TOKENS][4]   dimensions 8i + b (low half) and 8i + 4 + b (high)
  *                                            of a token in its byte b
  *     V: [KV_TILE_TOKENS][head_dim / 2]   of a token, dimensions 32i + b (low) and 32i + 16 + b
  *                                         (high) in byte 16i + b

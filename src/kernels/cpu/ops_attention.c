@@ -19,6 +19,7 @@
 #include "base/pool.h"
 #include "graph/key_smoothing.h"
 #include "kernels/cpu/cpu_int.h"
+#include "kernels/cpu/key_sums.h"
 #include "kernels/cpu/workspace.h"
 
 enum {

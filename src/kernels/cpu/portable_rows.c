@@ -46,6 +46,7 @@ const struct cpu_kernels cpu_kernels_portable = {
     .add = ref_add,
     .softcap = ref_softcap,
     .kv_hadamard = ref_kv_hadamard,
+    .kv_smooth = ref_kv_smooth,
     .kv_query = ref_kv_query,
     .kv_store_int4 = ref_kv_store_int4,
     .kv_store = ref_kv_store,

@@ -11,6 +11,7 @@
 #include "graph/key_smoothing.h"
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/kernels_ref.h"
+#include "kernels/cpu/key_sums.h"
 #include "kernels/cpu/kv_range.h"
 #include "kernels/cpu/workspace.h"
 #include "tensor/fp8.h"

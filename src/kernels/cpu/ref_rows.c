@@ -178,6 +178,16 @@ void ref_kv_store_int4(float *x, float *t, const float *feedback, uint32_t head_
         put_code(tile, head_dim, token, is_value, d, 0);
 }
 
+float ref_kv_smooth(const float *q, const float *scale, const float *mean, uint32_t head_dim,
+                    float *out) {
+    float lanes[SUM_LANES] = {0};
+    for (uint32_t d = 0; d < head_dim; d++) {
+        out[d] = q[d] * scale[d];
+        lanes[d % SUM_LANES] = fmaf(q[d], mean[d], lanes[d % SUM_LANES]);
+    }
+    return sum_lanes(lanes);
+}
+
 void ref_kv_query(float *q, uint32_t head_dim, struct int4_query out) {
     float most = 0.0f, broken = 0.0f;
     for (uint32_t d = 0; d < head_dim; d++) {
@@ -240,6 +250,7 @@ const struct cpu_kernels cpu_kernels_ref = {
     .add = ref_add,
     .softcap = ref_softcap,
     .kv_hadamard = ref_kv_hadamard,
+    .kv_smooth = ref_kv_smooth,
     .kv_query = ref_kv_query,
     .kv_store_int4 = ref_kv_store_int4,
     .kv_store = ref_kv_store,

@@ -255,6 +255,11 @@ VEC_INLINE vec vec_hadamard(vec v, const uint32_t h) {
 
 void avx2_kv_hadamard(float *x, uint32_t head_dim) { hadamard_head(x, head_dim); }
 
+float avx2_kv_smooth(const float *q, const float *scale, const float *mean, uint32_t head_dim,
+                     float *out) {
+    return int4_smooth(q, scale, mean, head_dim, out);
+}
+
 void avx2_kv_query(float *q, uint32_t head_dim, struct int4_query out) {
     int4_query(q, head_dim, out);
 }
@@ -291,6 +296,7 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .add = avx2_add,
     .softcap = avx2_softcap,
     .kv_hadamard = avx2_kv_hadamard,
+    .kv_smooth = avx2_kv_smooth,
     .kv_query = avx2_kv_query,
     .kv_store_int4 = avx2_kv_store_int4,
     .kv_store = avx2_kv_store,

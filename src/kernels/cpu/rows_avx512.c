@@ -304,6 +304,11 @@ VEC_INLINE vec vec_hadamard(vec v, const uint32_t h) {
 
 void avx512_kv_hadamard(float *x, uint32_t head_dim) { hadamard_head(x, head_dim); }
 
+float avx512_kv_smooth(const float *q, const float *scale, const float *mean, uint32_t head_dim,
+                       float *out) {
+    return int4_smooth(q, scale, mean, head_dim, out);
+}
+
 void avx512_kv_query(float *q, uint32_t head_dim, struct int4_query out) {
     int4_query(q, head_dim, out);
 }

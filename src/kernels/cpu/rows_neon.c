@@ -97,6 +97,11 @@ VEC_INLINE vec vec_hadamard(vec v, const uint32_t h) {
 
 static void neon_kv_hadamard(float *x, uint32_t head_dim) { hadamard_head(x, head_dim); }
 
+static float neon_kv_smooth(const float *q, const float *scale, const float *mean,
+                            uint32_t head_dim, float *out) {
+    return int4_smooth(q, scale, mean, head_dim, out);
+}
+
 static void neon_kv_query(float *q, uint32_t head_dim, struct int4_query out) {
     int4_query(q, head_dim, out);
 }
@@ -120,8 +125,9 @@ static void neon_kv_store(enum kv_type type, const float *k, const float *v, uin
 #define ARM_KERNELS                                                                                \
     .norm = portable_norm, .quantise = neon_quantise, .rope = neon_rope, .act = neon_act,          \
     .add = ref_add, .softcap = neon_softcap, .kv_hadamard = neon_kv_hadamard,                      \
-    .kv_query = neon_kv_query, .kv_store_int4 = neon_kv_store_int4, .kv_store = neon_kv_store,     \
-    .attend = neon_attend, .attn_merge = portable_attn_merge, .attn_finish = portable_attn_finish
+    .kv_smooth = neon_kv_smooth, .kv_query = neon_kv_query, .kv_store_int4 = neon_kv_store_int4,   \
+    .kv_store = neon_kv_store, .attend = neon_attend, .attn_merge = portable_attn_merge,           \
+    .attn_finish = portable_attn_finish
 
 const struct cpu_kernels cpu_kernels_neon = {ARM_KERNELS, .panel = neon_panels};
 const struct cpu_kernels cpu_kernels_dotprod = {ARM_KERNELS, .panel = dotprod_panels};

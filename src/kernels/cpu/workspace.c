@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "kernels/cpu/cpu_int.h"
+#include "kernels/cpu/key_sums.h"
 #include "kernels/cpu/page.h"
 #include "kernels/cpu/stage.h"
 
