@@ -1,9 +1,10 @@
-/* bench/ops/attention.c - attention over a cache, for one row and for a piece of a prompt. */
+/* bench/ops/attention.c - attention over a cache: one row, a piece of a prompt, and one row of each
+ * of several sequences. */
 #include <stdio.h>
 
 #include "ops/rig.h"
 
-enum { CTX_MAX = 8192, NAME_BYTES = 80 };
+enum { SEQS_CTX = 2048, TOKENS = SEQS_MAX * SEQS_CTX, CTX_MAX = 8192, NAME_BYTES = 80 };
 
 struct heads {
     uint32_t q, kv, dim;
@@ -12,7 +13,7 @@ struct heads {
 static void bench_attention(struct bench *b, enum kv_type type, struct heads h) {
     static const uint32_t cases[][2] = {{1, 512}, {1, 2048}, {1, CTX_MAX}, {256, 512}, {256, 2048}};
     bench_open(b);
-    struct kv_space kv = kv_make(b, type, h.kv, h.dim, CTX_MAX);
+    struct kv_space kv = kv_make(b, type, h.kv, h.dim, TOKENS);
     struct tape *t = tape_begin();
     struct operand q = new_f32(t, "q", h.q * h.dim), out = new_q8(t, "out", h.q * h.dim);
     struct op op = {.kind = OP_ATTENTION};
@@ -33,6 +34,11 @@ static void bench_attention(struct bench *b, enum kv_type type, struct heads h) 
                  h.kv, h.dim, cases[i][0], cases[i][1]);
         bench_measure(b, &p, name);
     }
+    bench_set_seqs(b, SEQS_MAX, SEQS_CTX);
+    char name[NAME_BYTES];
+    snprintf(name, sizeof(name), "attention %s %u/%ux%u S=%d ctx=%d", kv_type_name(type), h.q, h.kv,
+             h.dim, SEQS_MAX, SEQS_CTX);
+    bench_measure(b, &p, name);
     pass_free(b, &p);
     kv_free(b, &kv);
     bench_close(b);

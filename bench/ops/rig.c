@@ -36,7 +36,7 @@ static device_addr must_alloc(struct bench *b, size_t bytes) {
 
 static const struct step_sizes sizes = {.rows_max = ROWS_MAX,
                                         .outputs_max = ROWS_MAX,
-                                        .seqs_max = 1,
+                                        .seqs_max = SEQS_MAX,
                                         .group_count = 1,
                                         .blocks_max = BLOCKS_MAX};
 
@@ -57,9 +57,22 @@ void bench_close(struct bench *b) {
 
 void bench_set_rows(struct bench *b, uint32_t rows, uint32_t ctx) {
     for (uint32_t r = 0; r < rows; r++) b->step->pos[r] = (int32_t)(ctx - rows + r);
+    for (uint32_t r = 0; r < rows; r++) b->step->seq[r] = 0;
     b->step->seqs[0].row_count = rows;
+    b->step->seq_count = 1;
     b->step->row_count = rows;
     b->step->output_count = rows;
+}
+
+void bench_set_seqs(struct bench *b, uint32_t seqs, uint32_t ctx) {
+    uint32_t blocks = ctx / b->dev.kv_block_tokens;
+    for (uint32_t s = 0; s < seqs; s++) {
+        b->step->pos[s] = (int32_t)ctx - 1;
+        b->step->seq[s] = s;
+        b->step->seqs[s] = (struct step_seq){s, 1};
+        for (uint32_t i = 0; i < blocks; i++) step_blocks(b->step, s, 0)[i] = s * blocks + i;
+    }
+    b->step->seq_count = b->step->row_count = b->step->output_count = seqs;
 }
 
 bool bench_wants(const struct bench *b, const char *name) { return strstr(name, b->word); }
@@ -119,7 +132,7 @@ struct pass pass_make(struct bench *b, struct tape *t, const struct kv_space *kv
     struct err err = {{0}};
     struct pass p = {.tape = t, .kv = kv};
     struct program_options o = {.tape = t, .kv = kv, .kv_group_count = kv ? 1 : 0, .sizes = sizes};
-    must(tape_finish(t, &(struct tape_sizes){ROWS_MAX, ROWS_MAX, 1}, &err), &err);
+    must(tape_finish(t, &(struct tape_sizes){ROWS_MAX, ROWS_MAX, SEQS_MAX}, &err), &err);
     must(b->dev.program_create(b->dev.self, &o, &p.program, &err), &err);
     for (uint32_t v = 0; v < tape_value_count(t); v++) fill_value(&p, v);
     return p;

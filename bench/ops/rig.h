@@ -14,7 +14,7 @@
 #include "graph/tape.h"
 #include "graph/work.h"
 
-enum { ROWS_MAX = 512, BLOCKS_MAX = 1 << 12, COLD_BYTES = 128 << 20 };
+enum { ROWS_MAX = 512, SEQS_MAX = 32, BLOCKS_MAX = 1 << 12, COLD_BYTES = 128 << 20 };
 
 struct bench {
     const char *isa, *word; /* only cases with the word in their name are measured */
@@ -40,6 +40,9 @@ void bench_close(struct bench *b); /* and all that was prepared on it */
 
 /* One sequence whose rows end at context `ctx`; all are outputs. */
 void bench_set_rows(struct bench *b, uint32_t rows, uint32_t ctx);
+
+/* That many sequences with one row each, which ends at context `ctx`. */
+void bench_set_seqs(struct bench *b, uint32_t seqs, uint32_t ctx);
 
 struct tape *tape_begin(void);
 struct operand new_f32(struct tape *t, const char *name, uint32_t cols);

@@ -14,6 +14,8 @@
 #include "text/tokenizer.h"
 
 enum { TOKENS_SEED = 0x6b657973, SHARE_LEAST = 1000 };
+#define MOMENTS_ADDED 0.03
+#define FEEDBACK_MOST 1e4
 
 /* Prose, speech, figures, code and other languages: what keys of most texts have in common. */
 static const char key_text[] =
@@ -37,10 +39,11 @@ static const char key_text[] =
 
 struct key_statistics {
     struct key_smoothing *layers;
-    uint32_t layer_count, cols; /* kv_heads * head_dim */
-    struct key_sums *sums;      /* [layer_count] */
-    float *floats;              /* all arrays of the layers */
-    double *doubles;            /* all arrays of the sums; NULL once they are used */
+    uint32_t layer_count, head_dim, cols; /* kv_heads * head_dim */
+    struct key_sums *sums;                /* [layer_count] */
+    float *floats;                        /* all arrays of the layers */
+    double *doubles;                      /* all arrays of the sums; NULL once they are used */
+    double *room;                         /* [2][head_dim][head_dim]; likewise */
 };
 
 void key_statistics_destroy(struct key_statistics *p) {
@@ -49,28 +52,39 @@ void key_statistics_destroy(struct key_statistics *p) {
     mem_free(p->sums);
     mem_free(p->floats);
     mem_free(p->doubles);
+    mem_free(p->room);
     mem_free(p);
 }
 
+static void share_out(struct key_statistics *p, size_t floats, size_t doubles) {
+    for (uint32_t l = 0; l < p->layer_count; l++) {
+        float *f = p->floats + l * floats;
+        double *d = p->doubles + l * doubles;
+        p->sums[l] = (struct key_sums){d, d + p->cols, d + 2 * (size_t)p->cols, 0};
+        p->layers[l] = (struct key_smoothing){.mean = f,
+                                              .scale = f + p->cols,
+                                              .inverse = f + 2 * (size_t)p->cols,
+                                              .feedback = f + 3 * (size_t)p->cols,
+                                              .sums = &p->sums[l]};
+    }
+}
+
 static enum status make(const struct model *m, struct key_statistics **out, struct err *err) {
-    enum { ARRAYS = 3 };
     struct key_statistics *p = *out = mem_zalloc(sizeof(*p));
     if (!p) return err_set(err, ST_NOMEM, "out of memory for the smoothing of keys");
     p->layer_count = m->hp.layers;
+    p->head_dim = m->hp.head_dim;
     p->cols = m->hp.kv_heads * m->hp.head_dim;
-    size_t count = (size_t)p->layer_count * p->cols * ARRAYS;
+    size_t floats = p->cols * (3 + (size_t)kv_feedback_stride(p->head_dim));
+    size_t doubles = p->cols * (2 + (size_t)p->head_dim);
     p->layers = mem_zalloc_array(p->layer_count, sizeof(p->layers[0]));
     p->sums = mem_zalloc_array(p->layer_count, sizeof(p->sums[0]));
-    p->floats = mem_zalloc_array(count, sizeof(p->floats[0]));
-    p->doubles = mem_zalloc_array(count, sizeof(p->doubles[0]));
-    if (!p->layers || !p->sums || !p->floats || !p->doubles)
+    p->floats = mem_zalloc_array(p->layer_count * floats, sizeof(p->floats[0]));
+    p->doubles = mem_zalloc_array(p->layer_count * doubles, sizeof(p->doubles[0]));
+    p->room = mem_zalloc_array((size_t)p->head_dim * p->head_dim, 2 * sizeof(p->room[0]));
+    if (!p->layers || !p->sums || !p->floats || !p->doubles || !p->room)
         return err_set(err, ST_NOMEM, "out of memory for the smoothing of keys");
-    for (uint32_t l = 0; l < p->layer_count; l++) {
-        float *f = p->floats + (size_t)l * p->cols * ARRAYS;
-        double *d = p->doubles + (size_t)l * p->cols * ARRAYS;
-        p->sums[l] = (struct key_sums){d, d + p->cols, d + 2 * (size_t)p->cols, 0};
-        p->layers[l] = (struct key_smoothing){f, f + p->cols, f + 2 * (size_t)p->cols, &p->sums[l]};
-    }
+    share_out(p, floats, doubles);
     return ST_OK;
 }
 
@@ -163,17 +177,17 @@ static void raise_small(double *x, uint32_t count) {
         if (!(x[d] >= largest / SHARE_LEAST)) x[d] = largest / SHARE_LEAST;
 }
 
-/* Of one KV head, whose arrays begin at `first`. The sums become deviations. */
-static void choose_head(const struct key_smoothing *s, uint32_t first, uint32_t head_dim,
-                        bool is_capped) {
+/* Of one KV head, whose arrays begin at `first`. The squares of keys become deviations. */
+static void choose_scales(const struct key_smoothing *s, uint32_t first, uint32_t head_dim,
+                          bool is_capped, double *query) {
     double rows = (double)s->sums->rows;
     double *key = s->sums->key + first, *deviation = s->sums->key_squares + first;
-    double *query = s->sums->query_squares + first;
+    const double *products = s->sums->query_products + (size_t)first * head_dim;
     for (uint32_t d = 0; d < head_dim; d++) {
         double mean = is_capped ? 0 : key[d] / rows;
         s->mean[first + d] = (float)mean;
         deviation[d] = sqrt(fmax(deviation[d] / rows - mean * mean, 0));
-        query[d] = sqrt(query[d] / rows);
+        query[d] = sqrt(products[(size_t)d * head_dim + d] / rows);
     }
     raise_small(deviation, head_dim);
     raise_small(query, head_dim);
@@ -184,6 +198,74 @@ static void choose_head(const struct key_smoothing *s, uint32_t first, uint32_t 
         s->inverse[first + d] = 1.0f / s->scale[first + d];
         if (!(fabsf(s->mean[first + d]) < 1e30f)) s->mean[first + d] = 0.0f;
     }
+}
+
+/* The transform of graph/kv_space.h of `count` numbers that lie `stride` apart. */
+static void hadamard(double *x, uint32_t count, size_t stride) {
+    uint32_t n = count & (0 - count);
+    double factor = 1.0 / sqrt((double)n);
+    for (uint32_t h = 1; h < n; h *= 2)
+        for (uint32_t i = 0; i < count; i++) {
+            if (i & h) continue;
+            double a = x[i * stride], b = x[(i + h) * stride];
+            x[i * stride] = a + b;
+            x[(i + h) * stride] = a - b;
+        }
+    for (uint32_t i = 0; i < count; i++) x[i * stride] *= factor;
+}
+
+/* The second moments of a KV head's queries, smoothed and transformed. A share of their mean is
+ * added to the diagonal: what few tokens show of small ones is not exact. */
+static void find_moments(const struct key_smoothing *s, uint32_t first, uint32_t head_dim,
+                         double *out) {
+    const double *products = s->sums->query_products + (size_t)first * head_dim;
+    const float *scale = s->scale + first;
+    double trace = 0;
+    for (uint32_t d = 0; d < head_dim; d++)
+        for (uint32_t i = 0; i <= d; i++) {
+            double x = products[(size_t)d * head_dim + i] * (double)scale[d] * (double)scale[i];
+            out[(size_t)d * head_dim + i] = out[(size_t)i * head_dim + d] = x;
+        }
+    for (uint32_t d = 0; d < head_dim; d++) hadamard(out + (size_t)d * head_dim, head_dim, 1);
+    for (uint32_t d = 0; d < head_dim; d++) hadamard(out + d, head_dim, head_dim);
+    for (uint32_t d = 0; d < head_dim; d++) trace += out[(size_t)d * head_dim + d];
+    for (uint32_t d = 0; d < head_dim; d++)
+        out[(size_t)d * head_dim + d] += trace / head_dim * MOMENTS_ADDED;
+}
+
+/* The lower triangle R with R * R^T = m; false if there is none. */
+static bool factorise(const double *m, uint32_t n, double *r) {
+    for (uint32_t d = 0; d < n; d++)
+        for (uint32_t i = 0; i <= d; i++) {
+            double x = m[(size_t)d * n + i];
+            for (uint32_t k = 0; k < i; k++) x -= r[(size_t)d * n + k] * r[(size_t)i * n + k];
+            if (i == d && !(x > 0 && x < 1e30)) return false;
+            r[(size_t)d * n + i] = i == d ? sqrt(x) : x / r[(size_t)i * n + i];
+        }
+    return true;
+}
+
+/* Where there is none that is usable, all of it is 0. */
+static void choose_feedback(const struct key_smoothing *s, uint32_t first, uint32_t head_dim,
+                            double *room) {
+    double *moments = room, *r = room + (size_t)head_dim * head_dim;
+    const size_t stride = kv_feedback_stride(head_dim);
+    float *rows = s->feedback + first * stride;
+    find_moments(s, first, head_dim, moments);
+    bool is_usable = factorise(moments, head_dim, r);
+    for (uint32_t d = 0; is_usable && d < head_dim; d++)
+        for (uint32_t i = 0; i < d; i++) {
+            double share = r[(size_t)d * head_dim + i] / r[(size_t)i * head_dim + i];
+            rows[d * stride + i] = (float)share;
+            is_usable = is_usable && fabs(share) < FEEDBACK_MOST; /* false for a NaN */
+        }
+    if (!is_usable) memset(rows, 0, head_dim * stride * sizeof(*rows));
+}
+
+static void choose_head(const struct key_smoothing *s, uint32_t first, const struct model *m,
+                        double *room) {
+    choose_scales(s, first, m->hp.head_dim, m->hp.attn_softcap > 0, room);
+    choose_feedback(s, first, m->hp.head_dim, room);
 }
 
 enum status key_statistics_create(struct loaded_model *loaded, struct key_statistics **out,
@@ -202,11 +284,12 @@ enum status key_statistics_create(struct loaded_model *loaded, struct key_statis
     for (uint32_t l = 0; l < m->hp.layers; l++) {
         struct key_smoothing *s = &(*out)->layers[l];
         for (uint32_t h = 0; s->sums->rows > 0 && h < m->hp.kv_heads; h++)
-            choose_head(s, h * m->hp.head_dim, m->hp.head_dim, m->hp.attn_softcap > 0);
+            choose_head(s, h * m->hp.head_dim, m, (*out)->room);
         if (s->sums->rows == 0) m->layers[l].smoothing = NULL;
         s->sums = NULL;
     }
     mem_free((*out)->doubles);
-    (*out)->doubles = NULL;
+    mem_free((*out)->room);
+    (*out)->doubles = (*out)->room = NULL;
     return ST_OK;
 }

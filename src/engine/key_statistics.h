@@ -7,14 +7,18 @@
  *
  *     mean = m, or 0 where scores are capped        scale = sqrt(s / r)
  *
+ * The feedback comes from the second moments of the queries, smoothed and transformed, with 0.03 of
+ * their mean added to the diagonal. A model with which nothing was added up has no smoothing; a KV
+ * head whose moments have no usable factor has feedback 0.
+ *
  * If all stored numbers have errors of the same size, this scale gives the products of queries and
  * keys the smallest error. The result depends on the model alone: neither on the number of threads
  * nor on the instruction set.
  *
  * Lifetime: as the loaded model, whose layers point here.
  * Thread: the one that loads.
- * Memory: 3 floats for each dimension of a token's keys in all layers; 3 doubles more meanwhile,
- * and the cache of the text.
+ * Memory: about 3 + head_dim floats for each dimension of a token's keys in all layers; 2 +
+ * head_dim doubles more meanwhile, and the cache of the text.
  */
 #ifndef ENGINE_KEY_STATISTICS_H
 #define ENGINE_KEY_STATISTICS_H

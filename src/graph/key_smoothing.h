@@ -15,11 +15,19 @@
  * of positions below KEY_MEAN_FIRST are kept as k[d] * inverse[d], and attention subtracts the
  * product of q and mean from the products with them.
  *
- * The arrays have kv_heads * head_dim numbers, by KV head. `sums` belongs to the pass that finds
- * them (engine/key_statistics.h): attention over a cache of KV_F32 adds the keys and queries of its
- * rows from position KEY_MEAN_FIRST on, each row once.
+ * The error of one number of a stored key can be made up for by the numbers stored after it: number
+ * d of k', transformed (graph/kv_space.h), is stored too small by e[d], and then each number i < d
+ * is stored as if it were larger by feedback[d][i] * e[d]. With R the lower triangle for which
+ * R * R^T are the second moments of transformed queries, feedback[d][i] = R[d][i] / R[i][i]: this
+ * makes the errors of products of queries and keys small, as GPTQ does with products of weights.
  *
- * Thread: written before the first step that uses it, the sums by one thread of a step.
+ * Arrays have kv_heads * head_dim numbers, by KV head; `feedback` has head_dim rows of
+ * kv_feedback_stride numbers for each KV head, which are 0 from the diagonal on. `sums` belongs to
+ * the pass that finds them (engine/key_statistics.h): attention over a cache of KV_F32 adds the
+ * keys and queries of its rows from position KEY_MEAN_FIRST on, each row once.
+ *
+ * Thread: written before the first step that uses it; the sums of a KV head by one thread of a
+ * step.
  */
 #ifndef GRAPH_KEY_SMOOTHING_H
 #define GRAPH_KEY_SMOOTHING_H
@@ -28,13 +36,17 @@
 
 enum { KEY_MEAN_FIRST = 4 };
 
+/* In a row of the feedback; whole vectors. */
+static inline uint32_t kv_feedback_stride(uint32_t head_dim) { return (head_dim + 31) / 32 * 32; }
+
 struct key_sums {
-    double *key, *key_squares, *query_squares; /* [kv_heads * head_dim] */
+    double *key, *key_squares; /* [kv_heads * head_dim] */
+    double *query_products; /* [kv_heads][head_dim][head_dim], those below the diagonal, and it */
     uint64_t rows;
 };
 
 struct key_smoothing {
-    float *mean, *scale, *inverse;
+    float *mean, *scale, *inverse, *feedback;
     struct key_sums *sums; /* NULL: nothing is added up */
 };
 

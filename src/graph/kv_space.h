@@ -19,14 +19,21 @@
  * transform, so that no single dimension is much larger than the others. With n the largest power
  * of two that divides head_dim, every run of n numbers becomes
  *     y = H x / sqrt(n),  H[i][j] = -1 where i & j has an odd number of bits, else 1
- * which is its own inverse and keeps products of two vectors. Then, for each key and value alone:
- *     min = the largest f16 not above min y[d]; scale = the least f16 not below
- *           (max y[d] - min) / 15; NaN not counting, both within -65504 .. 65504; 0, 0 of no number
- *     c[d] = (y[d] - min) / scale rounded to nearest even, kept within 0 .. 15; 0 for a NaN, and
- *            all 0 if scale is 0
- * A number y comes back as min + c[d] * scale, at most half a scale away unless the range is beyond
- * what f16 holds. Attention transforms the query, whose products with transformed keys are those
- * with the keys, and transforms the weighted sum of transformed values back.
+ * which is its own inverse and keeps products of two vectors. Numbers are kept within
+ * -65504 .. 65504, a NaN becomes 0. Each group of 16 numbers (of 32 where head_dim is above 64; the
+ * last may be smaller) has a step s of 1 .. 16 and an offset o of -8 .. 7, and all groups of a key
+ * or value have a unit u:
+ *     code c stands for u * s * (2 c - 16 - o), which is exact
+ *     u = (8 + m) * 2^(e - 26), e of 5 bits and m of 3: the least for which no group's reach,
+ *         max((hi - lo) / 30, hi / 22, -lo / 23), is above 16 u; the largest if there is none
+ * Groups get codes from the last to the first. A group tries the steps t = ceil(reach / u), kept
+ * within 1 .. 16, and t - 1, each with three offsets around the one that has the middle of the
+ * numbers in the middle of the codes. It takes what gives the least squared error, of equal ones
+ * the first. Then its numbers get the nearest codes, from the last to the first. The error of a
+ * key's number is passed on to those that follow (graph/key_smoothing.h).
+ * Attention transforms the query and rounds it to whole numbers -127 .. 127 times max |q[d]| / 127,
+ * so that its products with keys are sums of whole numbers; it transforms the weighted sum of
+ * transformed values back. kernels/cpu/kv_range.h is the definition to the bit.
  *
  * Layers that keep the same tokens form a KV group: the full ones, the ones with a window. Each
  * group has a space of its own, whose layers are counted within the group, and a sequence finds

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "graph/key_smoothing.h"
+#include "kernels/cpu/kv_range.h"
 #include "kernels/cpu/kernels_ref.h"
 #include "ops/ops_rig.h"
 #include "tensor/fp8.h"
@@ -29,17 +30,29 @@ static uint16_t cache_scale(const struct attn_case *c, uint32_t head, uint32_t p
     return f16_from_f32((float)(rng_unit_at(c->seed + 200, value, at) + 0.1) / 127.0f);
 }
 
-static float cache_min(const struct attn_case *c, uint32_t head, uint32_t pos, bool value) {
+/* A KV_I4 cache holds numbers of about the same size as others. */
+static uint8_t int4_unit_code(const struct attn_case *c, uint32_t head, uint32_t pos, bool value) {
     uint64_t at = ((uint64_t)pos << 20) | head;
-    return f16_to_f32(f16_from_f32((float)rng_unit_at(c->seed + 300, value, at) - 0.9f));
+    return (uint8_t)(110 + rng_at(c->seed + 200, value, at) % 16);
 }
 
-/* What a KV_I4 cache multiplies codes with: about as much as another multiplies numbers. */
-static float int4_scale(uint16_t scale) { return f16_to_f32(f16_from_f32(16 * f16_to_f32(scale))); }
+static uint8_t int4_group(const struct attn_case *c, uint32_t head, uint32_t pos, uint32_t group,
+                          bool value) {
+    return (uint8_t)rng_at(c->seed + 300, value, ((uint64_t)pos << 20) | (head << 12) | group);
+}
 
-static uint8_t int4_code(const struct attn_case *c, uint32_t head, uint32_t pos, uint32_t d,
-                         bool value) {
+static uint8_t int4_code_of(const struct attn_case *c, uint32_t head, uint32_t pos, uint32_t d,
+                            bool value) {
     return (uint8_t)(rng_at(c->seed + 100, value, ((uint64_t)pos << 20) | (head << 12) | d) % 16);
+}
+
+/* Still transformed. */
+static float int4_number(const struct attn_case *c, uint32_t head, uint32_t pos, uint32_t d,
+                         bool value) {
+    uint32_t group = d / kv_group_dims(c->head_dim);
+    struct int4_group g = int4_group_of(int4_group(c, head, pos, group, value));
+    int units = g.step * (2 * int4_code_of(c, head, pos, d, value) - 16 - g.offset);
+    return (float)units * int4_unit(int4_unit_code(c, head, pos, value));
 }
 
 static void store_int4(const struct attn_case *c, uint8_t *tile, uint32_t head, uint32_t pos,
@@ -47,16 +60,15 @@ static void store_int4(const struct attn_case *c, uint8_t *tile, uint32_t head, 
     uint32_t token = pos % KV_TILE_TOKENS;
     size_t row = kv_row_bytes(KV_I4, c->head_dim);
     for (uint32_t d = 0; d < c->head_dim; d++) {
-        uint8_t code = int4_code(c, head, pos, d, value);
-        uint8_t *at = tile + (value ? token * row + kv_value_codes(d) : kv_key_codes(d) + token);
-        bool high = value ? kv_value_is_high(d) : d % 2;
+        uint8_t code = int4_code_of(c, head, pos, d, value);
+        uint8_t *at = tile + (value ? token * row + kv_value_codes(d)
+                                    : kv_key_codes(d) + (size_t)token * KV_KEY_STRIDE);
+        bool high = value ? kv_value_is_high(d) : kv_key_is_high(d);
         *at = (uint8_t)(high ? (*at & 15) | code << 4 : (*at & 0xf0) | code);
     }
-    uint16_t halves[] = {f16_from_f32(int4_scale(cache_scale(c, head, pos, value))),
-                         f16_from_f32(cache_min(c, head, pos, value))};
-    uint8_t *scales = tile + kv_scales_offset(KV_I4, c->head_dim) + 2 * token;
-    memcpy(scales, &halves[0], 2);
-    memcpy(scales + KV_MINIMA_OFFSET, &halves[1], 2);
+    tile[kv_scales_offset(KV_I4, c->head_dim) + token] = int4_unit_code(c, head, pos, value);
+    for (uint32_t g = 0; g < kv_groups_of_head(c->head_dim); g++)
+        tile[kv_group_offset(c->head_dim, g) + token] = int4_group(c, head, pos, g, value);
 }
 
 static void store(const struct attn_case *c, uint8_t *tile, size_t index, float value,
@@ -77,9 +89,7 @@ static float cache_number(const struct attn_case *c, uint32_t head, uint32_t pos
                           bool value) {
     uint64_t at = ((uint64_t)pos << 20) | (head << 12) | d;
     float x = (float)(rng_unit_at(c->seed + 100, value, at) * 2 - 1);
-    if (c->type == KV_I4) /* still transformed */
-        return cache_min(c, head, pos, value) +
-               int4_code(c, head, pos, d, value) * int4_scale(cache_scale(c, head, pos, value));
+    if (c->type == KV_I4) return int4_number(c, head, pos, d, value);
     if (c->is_coarse) x = fp8_to_f32(fp8_from_f32(x));
     if (c->type == KV_I8) return rintf(127 * x) * f16_to_f32(cache_scale(c, head, pos, value));
     if (c->type == KV_F8) return fp8_to_f32(fp8_from_f32(x));
@@ -97,7 +107,7 @@ static void reverse_blocks(struct rig_steps *steps, const struct kv_tiles *kv) {
 static const struct key_smoothing *smoothing_of(const struct attn_case *c) {
     enum { COLS_MAX = 1024 };
     static float mean[COLS_MAX], scale[COLS_MAX], inverse[COLS_MAX];
-    static const struct key_smoothing smoothing = {mean, scale, inverse, NULL};
+    static const struct key_smoothing smoothing = {mean, scale, inverse, NULL, NULL};
     if (c->type != KV_I4 || c->seed % 2 || c->kv_heads * c->head_dim > COLS_MAX) return NULL;
     for (uint32_t d = 0; d < COLS_MAX; d++) {
         mean[d] = (float)rng_unit_at(77, 0, d) - 0.5f;
@@ -414,10 +424,10 @@ static void clear_values(const struct attn_case *c, const struct kv_tiles *kv,
         for (uint32_t h = 0; h < c->kv_heads && pos % 8 > 0; h++) {
             uint8_t *k = kv_tile(kv, 1, kv_tile_index(kv, blocks, pos / KV_TILE_TOKENS), h);
             uint8_t *v = k + kv_side_bytes(c->type, c->head_dim);
-            memset(v + pos % KV_TILE_TOKENS * bytes, 0, bytes);
-            uint8_t *scales = v + kv_scales_offset(c->type, c->head_dim);
-            if (c->type == KV_I4) /* the minimum */
-                memset(scales + KV_MINIMA_OFFSET + 2 * (pos % KV_TILE_TOKENS), 0, 2);
+            /* Code 8 of KV_I4 is zero where the offset is 0. */
+            memset(v + pos % KV_TILE_TOKENS * bytes, c->type == KV_I4 ? 0x88 : 0, bytes);
+            for (uint32_t g = 0; c->type == KV_I4 && g < kv_groups_of_head(c->head_dim); g++)
+                v[kv_group_offset(c->head_dim, g) + pos % KV_TILE_TOKENS] = 0x80;
         }
 }
 
@@ -546,24 +556,53 @@ static void cache_row(const struct attn_case *c, uint32_t head, uint32_t pos, bo
     for (uint32_t d = 0; d < c->head_dim; d++) out[d] = cache_number(c, head, pos, d, value);
     if (c->type == KV_I4) ref_kv_hadamard(out, c->head_dim);
     const struct key_smoothing *s = value ? NULL : smoothing_of(c);
-    for (uint32_t d = 0; s && d < c->head_dim; d++) { /* all without their mean */
-        size_t i = (size_t)head * c->head_dim + d;
-        out[d] = out[d] * s->scale[i] - (pos < KEY_MEAN_FIRST ? s->mean[i] : 0.0f);
+    for (uint32_t d = 0; s && d < c->head_dim; d++) out[d] *= s->scale[head * c->head_dim + d];
+}
+
+/* A query as the definition rounds it, transformed back. */
+static void round_query(const struct attn_case *c, const float *q, uint32_t kv_head, float *out) {
+    int8_t codes[64];
+    int32_t sums[64];
+    float scale;
+    const struct key_smoothing *s = smoothing_of(c);
+    const size_t first = (size_t)kv_head * c->head_dim;
+    memcpy(out, q, c->head_dim * sizeof(*out));
+    if (c->type != KV_I4) return;
+    for (uint32_t d = 0; s && d < c->head_dim; d++) out[d] *= s->scale[first + d];
+    ref_kv_hadamard(out, c->head_dim);
+    ref_kv_query(out, c->head_dim, (struct int4_query){codes, sums, &scale});
+    for (uint32_t d = 0; d < c->head_dim; d++) {
+        assert_true(fabsf(out[d] - codes[d] * scale) <= 0.5001f * scale);
+        out[d] = codes[d] * scale;
     }
+    ref_kv_hadamard(out, c->head_dim);
+    for (uint32_t d = 0; s && d < c->head_dim; d++) out[d] *= s->inverse[first + d];
+}
+
+/* Early keys have their mean, the others do not. */
+static double early_shift(const struct attn_case *c, const float *q, uint32_t kv_head,
+                          uint32_t pos) {
+    const struct key_smoothing *s = smoothing_of(c);
+    double sum = 0;
+    for (uint32_t d = 0; s && pos < KEY_MEAN_FIRST && d < c->head_dim; d++)
+        sum += (double)q[d] * (double)s->mean[kv_head * c->head_dim + d];
+    return sum;
 }
 
 /* Plain softmax attention of one head in double. */
 static void softmax_attention(const struct attn_case *c, const float *q, uint32_t kv_head,
                               uint32_t end, double *out) {
     double sum = 0;
+    float rounded[64];
+    round_query(c, q, kv_head, rounded);
     uint32_t first = c->window && end > c->window ? end - c->window : 0;
     memset(out, 0, c->head_dim * sizeof(*out));
     for (uint32_t j = first; j < end; j++) {
-        double s = 0;
+        double s = -early_shift(c, q, kv_head, j);
         float key[64], val[64];
         cache_row(c, kv_head, j, false, key);
         cache_row(c, kv_head, j, true, val);
-        for (uint32_t d = 0; d < c->head_dim; d++) s += (double)q[d] * (double)key[d];
+        for (uint32_t d = 0; d < c->head_dim; d++) s += (double)rounded[d] * (double)key[d];
         s /= sqrt(c->head_dim);
         if (c->softcap > 0) s = (double)c->softcap * tanh(s / (double)c->softcap);
         double p = exp(s); /* |s| is small here, so no maximum is needed */

@@ -7,12 +7,13 @@
 #include <sys/mman.h>
 
 #include "base/pool.h"
+#include "graph/key_smoothing.h"
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/fp_mode.h"
 #include "kernels/cpu/page.h"
 #include "ops/matmul_rig.h"
 
-enum { FENCES = 20, FENCE_BYTES = 1 << 17, PAGE_BYTES = 1 << 16, SENTINEL = 0x5A };
+enum { FENCES = 22, FENCE_BYTES = 1 << 17, PAGE_BYTES = 1 << 16, SENTINEL = 0x5A };
 
 static uint8_t *fences[FENCES]; /* where forbidden pages begin */
 static uint64_t mode_before;
@@ -188,11 +189,34 @@ static void fill_tile(uint8_t *tile, size_t count, enum kv_type type, uint64_t s
 static const uint8_t *tile_before_fence(int i, enum kv_type type, uint32_t head_dim,
                                         uint32_t tokens) {
     size_t values = tokens * kv_row_bytes(type, head_dim);
-    size_t scales = KV_TILE_TOKENS * kv_scale_bytes(type);
+    size_t scales = KV_TILE_TOKENS * kv_scale_bytes(type, head_dim);
     uint8_t *tile = before_fence(i, values + scales);
     fill_tile(tile, values / kv_elem_bytes(type), type, (uint64_t)i);
-    fill_tile(tile + values, scales / 2, KV_F16, (uint64_t)i + 50);
+    fill_tile(tile + values, type == KV_I4 ? scales : scales / 2, type == KV_I4 ? type : KV_F16,
+              (uint64_t)i + 50);
     return tile;
+}
+
+/* Queries in whole numbers, of KV_I4. */
+struct whole_queries {
+    int8_t *codes;
+    int32_t *sums;
+};
+static struct whole_queries queries_before_fences(enum kv_type type, uint32_t head_dim,
+                                                  uint32_t queries) {
+    const uint32_t padded = kv_padded_dims(head_dim), groups = kv_groups_of_head(head_dim);
+    struct whole_queries out = {
+        before_fence(FENCES - 2, (size_t)queries * padded),
+        before_fence(FENCES - 1, (size_t)queries * groups * sizeof(int32_t))};
+    memset(out.codes, 0, (size_t)queries * padded);
+    memset(out.sums, 0, queries * groups * sizeof(int32_t));
+    for (uint32_t i = 0; type == KV_I4 && i < queries; i++)
+        for (uint32_t d = 0; d < head_dim; d++) {
+            int8_t code = (int8_t)((int)(rng_at(91, i, d) % 255) - 127);
+            out.codes[i * padded + d] = code;
+            out.sums[i * groups + d / kv_group_dims(head_dim)] += code;
+        }
+    return out;
 }
 
 /* The queries attend to tokens up to `end`, each to one more than the one before. Of an encoder's
@@ -201,6 +225,7 @@ static void check_segment(enum kv_type type, uint32_t head_dim, uint32_t queries
     struct attend_job j = {.s = {.v_stride = kv_row_bytes(type, head_dim),
                                  .type = type,
                                  .head_dim = head_dim,
+                                 .codes_stride = kv_padded_dims(head_dim),
                                  .query_count = queries,
                                  .early = type == KV_I4 ? end % 5 : 0,
                                  .scale = 0.5f,
@@ -212,9 +237,15 @@ static void check_segment(enum kv_type type, uint32_t head_dim, uint32_t queries
         j.s.v[t] = tile_before_fence((int)(TILES + t), type, head_dim, all ? KV_TILE_TOKENS : left);
     }
     const float *q = floats_before_fence(2 * TILES, queries * head_dim, 5);
+    struct whole_queries whole = queries_before_fences(type, head_dim, queries);
     for (uint32_t i = 0; i < queries; i++)
-        j.s.query[i] = (struct attn_query){q + (size_t)i * head_dim, 0.7f, 0.3f, end % 3 ? 0 : i,
-                                           end - (queries - 1 - i)};
+        j.s.query[i] = (struct attn_query){.q = q + (size_t)i * head_dim,
+                                           .codes = whole.codes + i * j.s.codes_stride,
+                                           .sums = whole.sums + i * kv_groups_of_head(head_dim),
+                                           .codes_scale = 0.01f,
+                                           .shift = 0.3f,
+                                           .first = end % 3 ? 0 : i,
+                                           .end = end - (queries - 1 - i)};
     for_each_table(check_attend, &j);
 }
 
@@ -274,6 +305,31 @@ static void test_row_kernels_touch_their_row_alone(void **state) {
     for (uint32_t blocks = 1; blocks <= 13; blocks++) for_each_table(check_quantise, &blocks);
 }
 
+/* Of KV_I4: each into a tile of its own, and as a query. */
+static void store_int4(const struct cpu_kernels *k, const float *x, uint32_t head_dim,
+                       uint8_t *tiles[2]) {
+    enum { FEEDBACK_ROW = (HEAD_DIM_MAX + 31) / 32 * 32 };
+    static float feedback[HEAD_DIM_MAX * FEEDBACK_ROW];
+    static int8_t want[FEEDBACK_ROW];
+    const uint32_t padded = kv_padded_dims(head_dim), groups = kv_groups_of_head(head_dim);
+    float *own = before_fence(3, padded * sizeof(float)), scale;
+    float *room = before_fence(4, padded * sizeof(float));
+    struct int4_query out = {before_fence(5, padded), before_fence(6, groups * sizeof(int32_t)),
+                             &scale};
+    memset(feedback, 0, sizeof(feedback));
+    for (uint32_t d = 0; d < head_dim; d++)
+        for (uint32_t i = 0; i < d; i++)
+            feedback[d * kv_feedback_stride(head_dim) + i] = (float)rng_unit_at(92, d, i) - 0.5f;
+    for (int i = 0; i < 2; i++) {
+        memcpy(own, x, head_dim * sizeof(float));
+        k->kv_store_int4(own, room, i ? NULL : feedback, head_dim, i, tiles[i], KV_TILE_TOKENS - 1);
+    }
+    memcpy(own, x, head_dim * sizeof(float));
+    k->kv_query(own, head_dim, out);
+    if (k == &cpu_kernels_portable) memcpy(want, out.codes, padded);
+    assert_memory_equal(out.codes, want, padded);
+}
+
 /* The last token, so that its values end where the tile's do. */
 static void check_store(const struct cpu_kernels *k, bool is_first, void *ctx) {
     static uint8_t want[2][HEAD_DIM_MAX * KV_TILE_TOKENS * 4];
@@ -282,7 +338,10 @@ static void check_store(const struct cpu_kernels *k, bool is_first, void *ctx) {
     const float *x = floats_before_fence(0, s->head_dim, 11);
     uint8_t *tiles[2] = {before_fence(1, bytes), before_fence(2, bytes)};
     for (int i = 0; i < 2; i++) memset(tiles[i], SENTINEL, bytes);
-    k->kv_store(s->type, x, x, s->head_dim, tiles[0], tiles[1], KV_TILE_TOKENS - 1);
+    if (s->type == KV_I4)
+        store_int4(k, x, s->head_dim, tiles);
+    else
+        k->kv_store(s->type, x, x, s->head_dim, tiles[0], tiles[1], KV_TILE_TOKENS - 1);
     for (int i = 0; i < 2; i++) {
         if (is_first) memcpy(want[i], tiles[i], bytes);
         assert_memory_equal(tiles[i], want[i], bytes);

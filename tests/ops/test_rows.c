@@ -8,6 +8,7 @@
 #include "base/fmath.h"
 #include "graph/key_smoothing.h"
 #include "kernels/cpu/kernels_ref.h"
+#include "ops/int4_rig.h"
 #include "ops/matmul_rig.h"
 
 static const uint32_t row_counts[] = {1, 2, 3, 5, 17, 64};
@@ -278,21 +279,28 @@ static void test_the_reference_rope_turns_pairs(void **state) {
             check_reference_rope((enum rope_style)style, rope_firsts[f]);
 }
 
-/* Of every other head width. */
+static const uint32_t int4_dims[] = {8, 20, 64, 128};
+
+/* Of every other head width, for 3 heads. */
 static const struct key_smoothing *smoothing_of(uint32_t i) {
     enum { COLS_MAX = 512 };
-    static float mean[COLS_MAX], scale[COLS_MAX], inverse[COLS_MAX];
-    static const struct key_smoothing smoothing = {mean, scale, inverse, NULL};
+    static float mean[COLS_MAX], scale[COLS_MAX], inverse[COLS_MAX], feedback[COLS_MAX * 128];
+    static const struct key_smoothing smoothing = {mean, scale, inverse, feedback, NULL};
     for (uint32_t d = 0; d < COLS_MAX; d++) {
         mean[d] = (float)rng_unit_at(78, 0, d) - 0.5f;
         inverse[d] = 0.5f + (float)rng_unit_at(78, 1, d);
     }
+    const uint32_t dim = int4_dims[i], stride = kv_feedback_stride(dim);
+    memset(feedback, 0, sizeof(feedback));
+    for (uint32_t row = 0; row < 3 * dim; row++)
+        for (uint32_t d = 0; d < row % dim; d++)
+            feedback[(size_t)row * stride + d] = (float)rng_unit_at(79, row, d) - 0.5f;
     return i % 2 ? &smoothing : NULL;
 }
 
 static void test_kv_writes_have_the_same_bits(void **state) {
     (void)state;
-    static const uint32_t dims[] = {8, 20, 64, 128};
+    const uint32_t *dims = int4_dims;
     for (uint32_t i = 0; i < 4; i++)
         for (int type = KV_F16; type < KV_TYPE_COUNT; type++) {
             struct rig_steps steps;
@@ -441,86 +449,6 @@ static void test_an_int8_cache_holds_every_number_to_half_a_step(void **state) {
     }
 }
 
-/* A head of a token as an int4 cache holds it, transformed; NULL for what is not wanted. */
-static void read_int4(const uint8_t *tile, uint32_t dim, uint32_t token, bool is_value, float *out,
-                      float *scale, float *min) {
-    const uint8_t *scales = tile + kv_scales_offset(KV_I4, dim) + 2 * token;
-    *scale = half_at(scales);
-    *min = half_at(scales + KV_MINIMA_OFFSET);
-    for (uint32_t d = 0; d < dim; d++) {
-        const uint8_t *at = is_value ? tile + token * kv_row_bytes(KV_I4, dim) + kv_value_codes(d)
-                                     : tile + kv_key_codes(d) + token;
-        bool is_high = is_value ? kv_value_is_high(d) : d % 2;
-        out[d] = *min + (float)(is_high ? *at >> 4 : *at & 15) * *scale;
-    }
-}
-
-static void check_int4_row(const float *x, uint32_t dim, const uint8_t *tile, uint32_t token,
-                           bool is_value) {
-    float transformed[64], got[64], scale, min, lo = INFINITY, hi = -INFINITY;
-    memcpy(transformed, x, dim * sizeof(float));
-    ref_kv_hadamard(transformed, dim);
-    for (uint32_t d = 0; d < dim; d++) {
-        lo = fminf(lo, transformed[d]);
-        hi = fmaxf(hi, transformed[d]);
-    }
-    read_int4(tile, dim, token, is_value, got, &scale, &min);
-    assert_true(min <= lo);
-    assert_true(scale * 15.0f >= (hi - min) * 0.99999f);
-    assert_true(scale <= (hi - lo) / 15.0f * 1.01f + 0x1p-23f);
-    for (uint32_t d = 0; d < dim; d++)
-        assert_true(fabsf(transformed[d] - got[d]) <= scale * 0.5001f);
-    float back = 0, all = 0; /* the transform keeps lengths and is its own inverse */
-    for (uint32_t d = 0; d < dim; d++) {
-        back += transformed[d] * transformed[d];
-        all += x[d] * x[d];
-    }
-    assert_true(fabsf(back - all) <= 1e-5f * all);
-    ref_kv_hadamard(transformed, dim);
-    for (uint32_t d = 0; d < dim; d++)
-        assert_true(fabsf(transformed[d] - x[d]) <= 1e-6f * sqrtf(all));
-}
-
-static void test_an_int4_cache_holds_every_turned_number_to_half_a_step(void **state) {
-    (void)state;
-    enum { HEADS = 2, ROWS = 21 };
-    static const float spreads[] = {1e-4f, 1e-2f, 1.0f, 300.0f, 8000.0f};
-    static const uint32_t dims[] = {40, 64, 20, 33, 48};
-    for (int i = 0; i < 5; i++) {
-        struct rig_steps steps;
-        struct kv_tiles kv = {.type = KV_I4,
-                              .layers = 1,
-                              .heads = HEADS,
-                              .head_dim = dims[i],
-                              .tile_count = 2,
-                              .tiles_per_block = 1};
-        struct rig r = {.seed = 170,
-                        .spread = spreads[i],
-                        .value_count = 2,
-                        .step = rig_one_seq(&steps, ROWS, 0),
-                        .kv = &kv};
-        kv.base = mem_alloc_aligned(64, rig_kv_bytes(&kv));
-        memset(kv.base, 0xFF, rig_kv_bytes(&kv));
-        r.values[0] = r.values[1] = f32_value(HEADS * dims[i]);
-        r.op.kind = OP_KV_WRITE;
-        r.op.kv_write = (struct op_kv_write){.k = rig_operand(&r, 0), .v = rig_operand(&r, 1)};
-        struct rig_result got = rig_check(&r, "kv_write int4");
-        struct kv_tiles left = kv;
-        left.base = got.kv;
-        for (uint32_t row = 0; row < ROWS; row++)
-            for (uint32_t h = 0; h < HEADS; h++) {
-                const uint8_t *k = kv_tile(&left, 0, row / KV_TILE_TOKENS, h);
-                const uint8_t *v = k + kv_side_bytes(KV_I4, dims[i]);
-                check_int4_row(rig_row(&got, 0, row) + h * dims[i], dims[i], k,
-                               row % KV_TILE_TOKENS, false);
-                check_int4_row(rig_row(&got, 1, row) + h * dims[i], dims[i], v,
-                               row % KV_TILE_TOKENS, true);
-            }
-        rig_free(&got);
-        mem_free(kv.base);
-    }
-}
-
 /* Heads of 16: NaN everywhere; all zeros; below every f16; beyond f16 on both sides. */
 static void test_broken_numbers_enter_an_int4_cache_alike(void **state) {
     (void)state;
@@ -536,15 +464,15 @@ static void test_broken_numbers_enter_an_int4_cache_alike(void **state) {
     x[2 * DIM] = 1e-12f;
     x[3 * DIM + 1] = 1e7f;
     struct rig_result ref = run_broken("ref", x, &write, &kv);
-    static const float scales[] = {0.0f, 0.0f, 0x1p-24f, 65504.0f};
-    static const float minima[] = {0.0f, 0.0f, 0.0f, -65504.0f};
+    static const float most[] = {0.0f, 0.0f, 0x1p-22f, 70000.0f};
     for (uint32_t h = 0; h < 4; h++) {
         const uint8_t *v = ref.kv + (2 * h + 1) * kv_side_bytes(KV_I4, DIM);
-        float scale, min, out[DIM];
-        read_int4(v, DIM, 0, true, out, &scale, &min);
-        if (scale != scales[h] || min != minima[h])
-            fail_msg("head %u: scale %g, min %g", h, (double)scale, (double)min);
-        for (uint32_t d = 0; d < DIM; d++) assert_true(fabsf(out[d]) <= (h < 3 ? 0.0f : 1e6f));
+        float out[DIM];
+        read_int4(v, DIM, 0, true, out);
+        for (uint32_t d = 0; d < DIM; d++) {
+            assert_true(fabsf(out[d]) <= most[h]);
+            assert_true(h < 3 || fabsf(out[d]) > 60000.0f);
+        }
     }
     for (int i = 0; i < RIG_ISAS; i++) {
         if (!rig_isa_runs(rig_isas[i])) continue;
@@ -972,7 +900,6 @@ int main(void) {
         cmocka_unit_test(test_blocks_of_several_tiles_are_written_as_blocks_of_one),
         cmocka_unit_test(test_an_int8_cache_holds_every_number_to_half_a_step),
         cmocka_unit_test(test_broken_numbers_enter_an_int8_cache_alike),
-        cmocka_unit_test(test_an_int4_cache_holds_every_turned_number_to_half_a_step),
         cmocka_unit_test(test_broken_numbers_enter_an_int4_cache_alike),
         cmocka_unit_test(test_numbers_enter_an_fp8_cache_by_its_rules),
         cmocka_unit_test(test_activations_have_the_same_bits),

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/fmath.h"
+#include "kernels/cpu/attention_int4_avx512.h"
 #include "kernels/cpu/attn_ranges.h"
 #include "kernels/cpu/fmath_avx512.h"
 #include "kernels/cpu/kernels_avx512.h"
@@ -28,6 +29,9 @@ enum { LANES = 16, VECTORS = 4, ALL_LANES = 0xFFFF };
 /* Dimensions of the queries that are at hand at once; and the distance between two queries, which
  * is a little more, so that they do not compete for the same places of a cache. */
 enum { QUERY_DIMS = 256, QUERY_STRIDE = QUERY_DIMS + LANES };
+
+/* Up to so many queries multiply four tiles of KV_I4 at a time. */
+enum { INT4_FEW = 3 };
 _Static_assert((int)KV_TILE_TOKENS == (int)LANES, "a tile is one vector");
 _Static_assert((int)ATTN_LANES == (int)LANES, "a vector holds the lanes of the sum");
 _Static_assert((int)ATTN_QUERIES == 12, "functions below are made for twelve queries");
@@ -47,14 +51,6 @@ INLINE __m512 load_some(const uint8_t *p, size_t i, const enum kv_type type, __m
 
 INLINE __m512 load16(const uint8_t *p, size_t i, const enum kv_type type) {
     return load_some(p, i, type, ALL_LANES);
-}
-
-/* Sixteen codes of KV_I4, the low or the high halves of as many bytes. The permutation looks at the
- * four lowest bits of an index alone. */
-INLINE __m512 load_codes(const uint8_t *p, const int is_high) {
-    const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    __m512i pairs = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
-    return _mm512_permutexvar_ps(is_high ? _mm512_srli_epi32(pairs, 4) : pairs, numbers);
 }
 
 /* Begins to read what is needed soon. Into the second cache: the first has too few reads in flight
@@ -92,7 +88,6 @@ struct scores {
     float p[ATTN_TILES * ATTN_QUERIES][LANES];
     __m512 max[ATTN_QUERIES];
     float q[ATTN_QUERIES][QUERY_STRIDE];
-    float least[ATTN_QUERIES]; /* of KV_I4: the sum of what the values' minima weigh */
 };
 
 /* Dimensions from d on. */
@@ -114,15 +109,13 @@ INLINE void keep_scores(const struct attn_segment *s, uint32_t t, const int tile
                         const int queries, const enum kv_type type, const bool edges,
                         __m512 acc[ATTN_QUERIES][VECTORS], struct scores *to) {
     const __m512 none = _mm512_set1_ps(-INFINITY);
-    __m512 scale = _mm512_set1_ps(s->scale), *max = to->max, key_scale[VECTORS], key_min[VECTORS];
+    __m512 scale = _mm512_set1_ps(s->scale), *max = to->max, key_scale[VECTORS];
     float(*p)[LANES] = to->p + t * (uint32_t)queries;
     /* Unknown to the compiler, which would otherwise work out all addresses ahead and spill. */
     __asm__("" : "+r"(p), "+r"(max), "+v"(scale));
-    for (int j = 0; kv_scale_bytes(type) > 0 && j < tiles; j++) {
-        const uint8_t *scales = s->k[t + (uint32_t)j] + kv_scales_offset(type, s->head_dim);
-        key_scale[j] = load16(scales, 0, KV_F16);
-        if (type == KV_I4) key_min[j] = load16(scales + KV_MINIMA_OFFSET, 0, KV_F16);
-    }
+    for (int j = 0; type == KV_I8 && j < tiles; j++)
+        key_scale[j] =
+            load16(s->k[t + (uint32_t)j] + kv_scales_offset(type, s->head_dim), 0, KV_F16);
 #pragma GCC unroll 12
     for (int i = 0; i < queries; i++) {
         __m512 most = max[i];
@@ -130,13 +123,9 @@ INLINE void keep_scores(const struct attn_segment *s, uint32_t t, const int tile
         for (int j = 0; j < tiles; j++) {
             __m512 x = acc[i][j];
             if (type == KV_I8) x = _mm512_mul_ps(x, key_scale[j]);
-            if (type == KV_I4) {
-                __m512 least = _mm512_mul_ps(key_min[j], _mm512_set1_ps(s->query[i].sum));
-                x = _mm512_fmadd_ps(x, key_scale[j], least);
-                if (t == 0 && j == 0)
-                    x = _mm512_mask_add_ps(x, attended(0, 0, s->early), x,
-                                           _mm512_set1_ps(s->query[i].shift));
-            }
+            if (type == KV_I4 && t == 0 && j == 0)
+                x = _mm512_mask_add_ps(x, attended(0, 0, s->early), x,
+                                       _mm512_set1_ps(s->query[i].shift));
             x = _mm512_mul_ps(x, scale);
             if (edges) {
                 uint32_t at = (t + (uint32_t)j) * LANES;
@@ -149,15 +138,9 @@ INLINE void keep_scores(const struct attn_segment *s, uint32_t t, const int tile
     }
 }
 
-/* Keys of a tile in dimension d; `odd` is d % 2. Of the values behind them, as much is fetched;
+/* Keys of a tile in dimension d. Of the values behind them, as much is fetched;
  * floats are mostly those of an encoder, which lie elsewhere and have just been written. */
-INLINE __m512 load_keys(const uint8_t *tile, size_t d, const int odd, ptrdiff_t values,
-                        const enum kv_type type) {
-    if (type == KV_I4) {
-        const uint8_t *codes = tile + d / 2 * LANES;
-        if (!odd) fetch(codes + values, 0, type);
-        return load_codes(codes, odd);
-    }
+INLINE __m512 load_keys(const uint8_t *tile, size_t d, ptrdiff_t values, const enum kv_type type) {
     if (type != KV_F32) fetch(tile + values, d * LANES, type);
     return load16(tile, d * LANES, type);
 }
@@ -169,12 +152,12 @@ struct key_tiles {
 };
 
 /* Adds the products in dimension d. */
-INLINE void multiply_dim(const struct key_tiles *at, size_t d, const int odd, const float *q,
-                         const int tiles, const int queries, const enum kv_type type,
+INLINE void multiply_dim(const struct key_tiles *at, size_t d, const float *q, const int tiles,
+                         const int queries, const enum kv_type type,
                          __m512 acc[ATTN_QUERIES][VECTORS]) {
     __m512 k[VECTORS];
 #pragma GCC unroll 4
-    for (int j = 0; j < tiles; j++) k[j] = load_keys(at->tile[j], d, odd, at->values, type);
+    for (int j = 0; j < tiles; j++) k[j] = load_keys(at->tile[j], d, at->values, type);
 #pragma GCC unroll 12
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
@@ -193,11 +176,7 @@ INLINE void multiply_keys(const struct attn_segment *s, uint32_t t, size_t d, co
     /* The same for all tiles of a cache. */
     keys.values = type == KV_F32 ? 0 : s->v[t] - s->k[t];
     const float *q = at->q[0];
-    for (; type == KV_I4 && d + 2 <= end; d += 2, q += 2) {
-        multiply_dim(&keys, d, 0, q, tiles, queries, type, acc);
-        multiply_dim(&keys, d + 1, 1, q + 1, tiles, queries, type, acc);
-    }
-    for (; d < end; d++, q++) multiply_dim(&keys, d, 0, q, tiles, queries, type, acc);
+    for (; d < end; d++, q++) multiply_dim(&keys, d, q, tiles, queries, type, acc);
 }
 
 /* The scores of all queries with the keys of `tiles` tiles from t on. */
@@ -209,7 +188,8 @@ INLINE void score_keys(const struct attn_segment *s, const struct attn_ranges *r
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < tiles; j++) acc[i][j] = _mm512_setzero_ps();
-    for (uint32_t d = 0; d < s->head_dim; d += QUERY_DIMS) {
+    if (type == KV_I4) int4_multiply_keys(s, t, tiles, queries, acc);
+    for (uint32_t d = 0; type != KV_I4 && d < s->head_dim; d += QUERY_DIMS) {
         if (s->head_dim > QUERY_DIMS) copy_queries(s, d, to);
         multiply_keys(s, t, d, tiles, queries, type, to, acc);
     }
@@ -226,8 +206,12 @@ INLINE void score_tiles(const struct attn_segment *s, const struct attn_ranges *
     uint32_t t = tiles.first;
 #pragma GCC unroll 12
     for (int i = 0; i < queries; i++) to->max[i] = _mm512_set1_ps(-INFINITY);
-    if (s->head_dim <= QUERY_DIMS) copy_queries(s, 0, to);
-    for (; queries <= ATTN_FEW && tiles.end - t >= 4 && tiles.end - t != 5; t += 4)
+    if (type != KV_I4 && s->head_dim <= QUERY_DIMS) copy_queries(s, 0, to);
+    for (; type == KV_I4 && queries > INT4_FEW && t < tiles.end; t++)
+        score_keys(s, r, t, 1, queries, type, to);
+    for (; queries <= (type == KV_I4 ? INT4_FEW : ATTN_FEW) && tiles.end - t >= 4 &&
+           tiles.end - t != 5;
+         t += 4)
         score_keys(s, r, t, 4, queries, type, to);
     if (queries <= ATTN_FEW && (tiles.end - t == 5 || tiles.end - t == 3)) {
         score_keys(s, r, t, 3, queries, type, to);
@@ -256,39 +240,30 @@ static void cap_scores(const struct attn_segment *s, struct range tiles, struct 
 
 /* Scores become what values are weighed with: exponentials, times the values' scales where the
  * cache has them. Tokens that are not attended to are exp(-inf) = 0 and change no lane's sum; a
- * scale may make them NaN, but they are not looked at again; a minimum may be NaN as well. */
+ * scale may make them NaN, but they are not looked at again. */
 INLINE void weights_of(const struct attn_segment *s, struct range tiles, const int queries,
                        const enum kv_type type, struct scores *to, struct attn_part *out) {
-    __m512 max[ATTN_QUERIES], sum[ATTN_QUERIES], least[ATTN_QUERIES];
+    __m512 max[ATTN_QUERIES], sum[ATTN_QUERIES];
 #pragma GCC unroll 12
     for (int i = 0; i < queries; i++) {
         out[i].max = _mm512_reduce_max_ps(to->max[i]);
         max[i] = _mm512_set1_ps(out[i].max);
-        sum[i] = least[i] = _mm512_setzero_ps();
+        sum[i] = _mm512_setzero_ps();
     }
     for (uint32_t t = tiles.first; t < tiles.end; t++) {
-        __m512 scale = _mm512_setzero_ps(), min = scale;
-        const uint8_t *scales = s->v[t] + kv_scales_offset(type, s->head_dim);
-        if (kv_scale_bytes(type) > 0) scale = load16(scales, 0, KV_F16);
-        if (type == KV_I4) min = load16(scales + KV_MINIMA_OFFSET, 0, KV_F16);
+        __m512 scale = _mm512_setzero_ps();
+        if (type == KV_I8) scale = load16(s->v[t] + kv_scales_offset(type, s->head_dim), 0, KV_F16);
 #pragma GCC unroll 12
         for (int i = 0; i < queries; i++) {
             float *p = to->p[t * (uint32_t)queries + (uint32_t)i];
             __m512 e = vec_exp_of_negative(_mm512_sub_ps(_mm512_load_ps(p), max[i]));
             sum[i] = _mm512_add_ps(sum[i], e);
-            if (type == KV_I4) {
-                __mmask16 counts = _mm512_cmp_ps_mask(e, _mm512_setzero_ps(), _CMP_NEQ_UQ);
-                least[i] = _mm512_mask3_fmadd_ps(e, min, least[i], counts);
-            }
-            if (kv_scale_bytes(type) > 0) e = _mm512_mul_ps(e, scale);
+            if (type == KV_I8) e = _mm512_mul_ps(e, scale);
             _mm512_store_ps(p, e);
         }
     }
 #pragma GCC unroll 12
-    for (int i = 0; i < queries; i++) {
-        out[i].sum = vec_sum16(sum[i]);
-        if (type == KV_I4) to->least[i] = vec_sum16(least[i]);
-    }
+    for (int i = 0; i < queries; i++) out[i].sum = vec_sum16(sum[i]);
 }
 
 /* All scores and what becomes of them. */
@@ -307,14 +282,26 @@ struct columns {
     __m512 acc[ATTN_QUERIES][VECTORS];
 };
 
-/* Values of a token in vector c of the columns from d on. Columns of KV_I4 begin at a low half,
- * unless they are a single vector. */
-INLINE __m512 load_values(const uint8_t *row, uint32_t d, const int c, const int vectors,
-                          const enum kv_type type, __mmask16 mask) {
-    if (type != KV_I4) return load_some(row, d + (size_t)c * LANES, type, mask);
-    const uint8_t *codes = row + kv_value_codes(d) + c / 2 * LANES;
-    if (vectors == 1 && kv_value_is_high(d)) return load_codes(codes, 1);
-    return load_codes(codes, c % 2);
+/* Values of token j in all vectors of the columns from d on. Columns of KV_I4 begin at a low half,
+ * unless they are a single vector. `shares`: two vectors of KV_I4 are in one group. */
+INLINE void load_values(const uint8_t *row, uint32_t j, const struct columns *at,
+                        const struct int4_steps *steps, const bool shares, const int vectors,
+                        const enum kv_type type, __m512 v[VECTORS]) {
+    __m512 table = _mm512_setzero_ps();
+#pragma GCC unroll 4
+    for (int c = 0; c < vectors; c++) {
+        if (type != KV_I4) {
+            v[c] = load_some(row, at->d + (size_t)c * LANES, type, at->mask);
+            continue;
+        }
+        const uint8_t *codes = row + kv_value_codes(at->d) + c / 2 * LANES;
+        if (c % 2 == 0 || !shares)
+            table = int4_table(steps, c, _mm512_set1_epi32((int)(j % LANES)));
+        if (vectors == 1 && kv_value_is_high(at->d))
+            v[c] = int4_values(codes, 1, table);
+        else
+            v[c] = int4_values(codes, c % 2, table);
+    }
 }
 
 /* From one token's values to those of the tile needed next; a line of each at a time. */
@@ -326,30 +313,35 @@ INLINE void fetch_values(const uint8_t *row, uint32_t d, const int vectors,
         fetch(row, d + (size_t)c * LANES, type);
 }
 
+/* Tokens that not all queries attend to; those that all do; and those of KV_I4 where two vectors of
+ * columns are in one group. */
+enum weigh_kind { WEIGH_EDGES, WEIGH_ALL, WEIGH_SHARED };
+
 /* Adds the values of `tokens` in columns from d on. `edges`: not all queries attend to
  * them. */
 INLINE void weigh_tokens(const struct attn_segment *s, struct range tokens, const int vectors,
-                         const int queries, const enum kv_type type, const bool edges,
+                         const int queries, const enum kv_type type, const enum weigh_kind kind,
                          const struct scores *w, struct columns *at) {
     __m512 v[VECTORS];
+    struct int4_steps steps;
     for (uint32_t j = tokens.first; j < tokens.end;) {
         const uint8_t *row = s->v[j / LANES] + j % LANES * s->v_stride;
         const float *p = w->p[j / LANES * (uint32_t)queries] + j % LANES;
         ptrdiff_t next = s->next[j / LANES] ? s->next[j / LANES] - s->v[j / LANES] : 0;
         uint32_t edge = (j / LANES + 1) * LANES, end = edge < tokens.end ? edge : tokens.end;
+        if (type == KV_I4) int4_steps_of(s->v[j / LANES], s->head_dim, at->d, vectors, &steps);
         for (; j < end; j++, row += s->v_stride, p++) {
-#pragma GCC unroll 4
-            for (int c = 0; c < vectors; c++)
-                v[c] = load_values(row, at->d, c, vectors, type, at->mask);
-            if (!edges) fetch_values(row + next, at->d, vectors, type);
+            load_values(row, j, at, &steps, kind == WEIGH_SHARED, vectors, type, v);
+            if (kind != WEIGH_EDGES) fetch_values(row + next, at->d, vectors, type);
 #pragma GCC unroll 12
             for (int i = 0; i < queries; i++) {
                 bool attends = j >= s->query[i].first && j < s->query[i].end;
                 __mmask16 own = (__mmask16)(attends ? ALL_LANES : 0);
 #pragma GCC unroll 4
                 for (int c = 0; c < vectors; c++)
-                    at->acc[i][c] = edges ? add_masked(at->acc[i][c], v[c], p + i * LANES, own)
-                                          : add_product(at->acc[i][c], v[c], p + i * LANES);
+                    at->acc[i][c] = kind == WEIGH_EDGES
+                                        ? add_masked(at->acc[i][c], v[c], p + i * LANES, own)
+                                        : add_product(at->acc[i][c], v[c], p + i * LANES);
             }
         }
     }
@@ -367,17 +359,17 @@ INLINE void weigh_columns(const struct attn_segment *s, const struct attn_ranges
 #pragma GCC unroll 4
         for (int c = 0; c < vectors; c++) at.acc[i][c] = _mm512_setzero_ps();
     struct range before = {r->any.first, r->all.first}, after = {r->all.end, r->any.end};
-    weigh_tokens(s, before, vectors, queries, type, true, w, &at);
-    weigh_tokens(s, r->all, vectors, queries, type, false, w, &at);
-    weigh_tokens(s, after, vectors, queries, type, true, w, &at);
+    weigh_tokens(s, before, vectors, queries, type, WEIGH_EDGES, w, &at);
+    if (type == KV_I4 && kv_group_dims(s->head_dim) > LANES)
+        weigh_tokens(s, r->all, vectors, queries, type, WEIGH_SHARED, w, &at);
+    else
+        weigh_tokens(s, r->all, vectors, queries, type, WEIGH_ALL, w, &at);
+    weigh_tokens(s, after, vectors, queries, type, WEIGH_EDGES, w, &at);
 #pragma GCC unroll 12
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 4
-        for (int c = 0; c < vectors; c++) {
-            __m512 sum = at.acc[i][c];
-            if (type == KV_I4) sum = _mm512_add_ps(sum, _mm512_set1_ps(w->least[i]));
-            _mm512_mask_storeu_ps(out[i].out + d + (size_t)c * LANES, at.mask, sum);
-        }
+        for (int c = 0; c < vectors; c++)
+            _mm512_mask_storeu_ps(out[i].out + d + (size_t)c * LANES, at.mask, at.acc[i][c]);
 }
 
 INLINE void weigh(const struct attn_segment *s, const struct attn_ranges *r, const int queries,

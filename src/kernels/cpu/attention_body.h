@@ -11,6 +11,8 @@
  *                                           as `vectors` vectors: TILE_VECTORS, twice or half that
  *     attn_load_codes(p, is_high, vectors, out)   codes of KV_I4 as `vectors` vectors: the low or
  *                                           the high halves of as many bytes
+ *     attn_multiply_codes(s, tile, queries, sums)   of KV_I4: the products of all queries with a
+ *                                           tile's keys in whole numbers, to sums[query][token]
  *     attn_prefetch(p)                      starts to read the cache line at p
  *     ATTN_WIDE_QUERIES                     up to so many queries take two tiles, or 32 columns, at
  *                                           a time; with more, sums would not stay in registers
@@ -25,14 +27,11 @@
 #ifndef KERNELS_CPU_ATTENTION_BODY_H
 #define KERNELS_CPU_ATTENTION_BODY_H
 
+#include "kernels/cpu/attention_int4_body.h"
 #include "kernels/cpu/attention_scores_body.h"
 #include "tensor/fp8.h"
 
 ATTN_INLINE float load_one(const uint8_t *p, size_t i, const enum kv_type type) {
-    if (type == KV_I4) {
-        uint8_t pair = p[kv_value_codes((uint32_t)i)];
-        return (float)(kv_value_is_high((uint32_t)i) ? pair >> 4 : pair & 15);
-    }
     if (type == KV_I8) return (float)(int8_t)p[i];
     if (type == KV_F8) return fp8_to_f32(p[i]);
     if (type == KV_F16) {
@@ -84,8 +83,13 @@ ATTN_INLINE void add_columns(const struct attn_segment *s, struct range tokens,
         uint32_t end = edge < tokens.end ? edge : tokens.end;
         const uint8_t *row = s->v[tile] + j % KV_TILE_TOKENS * s->v_stride;
         ptrdiff_t next = s->next[tile] ? s->next[tile] - s->v[tile] : 0;
+        struct int4_steps steps[2];
+        for (uint32_t i = 0; type == KV_I4 && i * TILE_VECTORS < (uint32_t)vectors; i++)
+            int4_steps_of(s->v[tile], s->head_dim,
+                          (at.d + i * KV_TILE_TOKENS) / kv_group_dims(s->head_dim), steps + i);
         for (; j < end; j++, row += s->v_stride) {
             load_values(row, next, at.d, at.is_high, vectors, queries, type, v);
+            if (type == KV_I4) scale_codes(steps, j % KV_TILE_TOKENS, vectors, v);
 #pragma GCC unroll 6
             for (int i = 0; i < queries; i++) {
                 vec w = vec_set1(p[i][j]);
@@ -106,8 +110,11 @@ ATTN_INLINE void add_column(const struct attn_segment *s, struct range tokens, u
                             const enum kv_type type, const float *p, float *out) {
     float acc = *out;
     for (uint32_t j = tokens.first; j < tokens.end; j++) {
-        const uint8_t *v = s->v[j / KV_TILE_TOKENS] + j % KV_TILE_TOKENS * s->v_stride;
-        acc = fmaf(p[j], load_one(v, d, type), acc);
+        const uint8_t *tile = s->v[j / KV_TILE_TOKENS];
+        uint32_t token = j % KV_TILE_TOKENS;
+        float value = type == KV_I4 ? load_int4(tile, token, d, s->head_dim)
+                                    : load_one(tile + token * s->v_stride, d, type);
+        acc = fmaf(p[j], value, acc);
     }
     *out = acc;
 }
@@ -151,25 +158,24 @@ static void add_values_alone(const struct attn_segment *s, struct range tokens,
 
 ATTN_INLINE void attend(const struct attn_segment *s, const int queries, const enum kv_type type,
                         struct attn_part *out) {
-    float p[ATTN_FEW][ATTN_SEGMENT], minima[ATTN_FEW];
+    float p[ATTN_FEW][ATTN_SEGMENT];
     struct attn_ranges r = attn_ranges(s);
     struct range tiles = {r.any.first / KV_TILE_TOKENS,
                           (r.any.end + KV_TILE_TOKENS - 1) / KV_TILE_TOKENS};
     uint32_t t = tiles.first;
+    for (; type == KV_I4 && t < tiles.end; t++) multiply_int4_keys(s, t, queries, p);
     for (; queries <= ATTN_WIDE_QUERIES && t + 2 <= tiles.end; t += 2)
         multiply_keys(s, t, 2, queries, type, p);
     for (; t < tiles.end; t++) multiply_keys(s, t, 1, queries, type, p);
     for (int i = 0; i < queries; i++) {
         const struct attn_query *q = &s->query[i];
-        minima[i] = weights_of(s, q, tiles, p[i], &out[i]);
+        weights_of(s, q, tiles, p[i], &out[i]);
         memset(out[i].out, 0, s->head_dim * sizeof(float));
         add_values_alone(s, attn_before(q, &r), p + i, out + i);
     }
     add_values(s, r.all, queries, type, p, out);
-    for (int i = 0; i < queries; i++) {
+    for (int i = 0; i < queries; i++)
         add_values_alone(s, attn_after(&s->query[i], &r), p + i, out + i);
-        for (uint32_t d = 0; type == KV_I4 && d < s->head_dim; d++) out[i].out[d] += minima[i];
-    }
 }
 
 #endif

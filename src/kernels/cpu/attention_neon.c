@@ -6,6 +6,7 @@
 #include "kernels/cpu/vec_neon.h"
 
 #include "kernels/cpu/kernels_neon.h"
+#include "kernels/cpu/kv_range.h"
 #include "tensor/fp8.h"
 
 enum { ATTN_WIDE_QUERIES = 0, ATTN_PREFETCHES = 0 };
@@ -46,6 +47,35 @@ VEC_INLINE void attn_load_codes(const uint8_t *p, const int is_high, const int v
         out[c] = vcvtq_f32_u32(vmovl_u16(vget_low_u16(wide)));
         out[c + 1] = vcvtq_f32_u32(vmovl_high_u16(wide));
     }
+}
+
+/* Plain loops, of which the compiler makes widening products. */
+static void multiply_codes(const struct attn_segment *s, const uint8_t *tile,
+                           const struct attn_query *q, int32_t sums[KV_TILE_TOKENS]) {
+    const uint32_t width = kv_group_dims(s->head_dim);
+    memset(sums, 0, KV_TILE_TOKENS * sizeof(*sums));
+    for (uint32_t n = 0; n < kv_groups_of_head(s->head_dim); n++) {
+        int32_t dots[KV_TILE_TOKENS] = {0};
+        for (uint32_t d = n * width; d < (n + 1) * width; d += KV_KEY_DIMS) {
+            const uint8_t *at = tile + kv_key_codes(d);
+            for (int t = 0; t < KV_TILE_TOKENS; t++)
+                for (int i = 0; i < KV_KEY_STRIDE; i++) {
+                    uint8_t pair = at[t * KV_KEY_STRIDE + i];
+                    dots[t] += q->codes[d + (uint32_t)i] * (pair & 15);
+                    dots[t] += q->codes[d + KV_KEY_STRIDE + (uint32_t)i] * (pair >> 4);
+                }
+        }
+        const uint8_t *groups = tile + kv_group_offset(s->head_dim, n);
+        for (int t = 0; t < KV_TILE_TOKENS; t++) {
+            struct int4_group g = int4_group_of(groups[t]);
+            sums[t] += g.step * (2 * dots[t] - (16 + g.offset) * q->sums[n]);
+        }
+    }
+}
+
+VEC_INLINE void attn_multiply_codes(const struct attn_segment *s, const uint8_t *tile,
+                                    const int queries, int32_t sums[][KV_TILE_TOKENS]) {
+    for (int i = 0; i < queries; i++) multiply_codes(s, tile, &s->query[i], sums[i]);
 }
 
 VEC_INLINE void attn_prefetch(const uint8_t *p) { (void)p; }

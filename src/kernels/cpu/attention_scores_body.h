@@ -7,6 +7,7 @@
 
 #include "base/fmath_body.h"
 #include "kernels/cpu/attn_ranges.h"
+#include "kernels/cpu/kv_range.h"
 
 #define ATTN_INLINE static inline __attribute__((always_inline))
 
@@ -24,15 +25,6 @@ ATTN_INLINE bool prefetches(const int queries, const enum kv_type type) {
     return ATTN_PREFETCHES && queries < ATTN_FEW && type != KV_F32;
 }
 
-/* Keys of a tile's tokens in dimension d; `odd` is d % 2. */
-ATTN_INLINE void load_keys(const uint8_t *tile, size_t d, const int odd, const enum kv_type type,
-                           vec *out) {
-    if (type == KV_I4)
-        attn_load_codes(tile + d / 2 * KV_TILE_TOKENS, odd, TILE_VECTORS, out);
-    else
-        attn_load(tile, d * KV_TILE_TOKENS, type, TILE_VECTORS, out);
-}
-
 /* Keys that are multiplied together, and how far behind them their values lie. */
 struct key_tiles {
     const uint8_t *tile[2];
@@ -41,16 +33,13 @@ struct key_tiles {
 
 /* Adds the products in dimension d. */
 ATTN_INLINE void multiply_dim(const struct attn_segment *s, const struct key_tiles *at, size_t d,
-                              const int odd, const int tiles, const int queries,
-                              const enum kv_type type, vec acc[ATTN_FEW][VECTORS_MAX]) {
+                              const int tiles, const int queries, const enum kv_type type,
+                              vec acc[ATTN_FEW][VECTORS_MAX]) {
     vec k[VECTORS_MAX];
 #pragma GCC unroll 2
     for (int i = 0; i < tiles; i++) {
-        if (prefetches(queries, type) && type == KV_I4 && !odd)
-            attn_prefetch(at->tile[i] + at->values + d / 2 * KV_TILE_TOKENS);
-        if (prefetches(queries, type) && type != KV_I4)
-            prefetch(at->tile[i] + at->values, d * KV_TILE_TOKENS, type);
-        load_keys(at->tile[i], d, odd, type, k + i * TILE_VECTORS);
+        if (prefetches(queries, type)) prefetch(at->tile[i] + at->values, d * KV_TILE_TOKENS, type);
+        attn_load(at->tile[i], d * KV_TILE_TOKENS, type, TILE_VECTORS, k + i * TILE_VECTORS);
     }
 #pragma GCC unroll 6
     for (int i = 0; i < queries; i++) {
@@ -73,13 +62,7 @@ ATTN_INLINE void multiply_keys(const struct attn_segment *s, uint32_t t, const i
     /* Values lie equally far from the keys in all tiles of a cache. */
     const struct key_tiles at = {{s->k[t], tiles > 1 ? s->k[t + 1] : NULL},
                                  type == KV_F32 ? 0 : s->v[t] - s->k[t]};
-    const size_t pairs = type == KV_I4 ? s->head_dim / 2 : 0;
-    for (size_t i = 0; i < pairs; i++) {
-        multiply_dim(s, &at, 2 * i, 0, tiles, queries, type, acc);
-        multiply_dim(s, &at, 2 * i + 1, 1, tiles, queries, type, acc);
-    }
-    for (size_t d = 2 * pairs; d < s->head_dim; d++)
-        multiply_dim(s, &at, d, 0, tiles, queries, type, acc);
+    for (size_t d = 0; d < s->head_dim; d++) multiply_dim(s, &at, d, tiles, queries, type, acc);
 #pragma GCC unroll 6
     for (int i = 0; i < queries; i++)
 #pragma GCC unroll 8
@@ -87,11 +70,28 @@ ATTN_INLINE void multiply_keys(const struct attn_segment *s, uint32_t t, const i
             vec_store(p[i] + (size_t)t * KV_TILE_TOKENS + (size_t)j * VEC_LANES, acc[i][j]);
 }
 
+/* The same of KV_I4 with tile t: a sum of whole numbers times the two units. */
+ATTN_INLINE void multiply_int4_keys(const struct attn_segment *s, uint32_t t, const int queries,
+                                    float p[ATTN_FEW][ATTN_SEGMENT]) {
+    const uint8_t *tile = s->k[t], *units = tile + kv_scales_offset(KV_I4, s->head_dim);
+    int32_t sums[ATTN_FEW][KV_TILE_TOKENS];
+    float unit[KV_TILE_TOKENS];
+    for (int i = 0; i < KV_TILE_TOKENS; i++) unit[i] = int4_unit(units[i]);
+    if (prefetches(queries, KV_I4))
+        for (uint32_t c = 0; c < kv_side_bytes(KV_I4, s->head_dim); c += 64)
+            attn_prefetch(s->v[t] + c);
+    attn_multiply_codes(s, tile, queries, sums);
+    for (int i = 0; i < queries; i++) {
+        float *out = p[i] + (size_t)t * KV_TILE_TOKENS;
+        for (int j = 0; j < KV_TILE_TOKENS; j++)
+            out[j] = (float)sums[i][j] * unit[j] * s->query[i].codes_scale;
+    }
+}
+
 /* The product x of a query with the keys from token j on, as a score. */
 ATTN_INLINE vec score(const struct attn_segment *s, const struct attn_query *q, uint32_t j,
-                      vec key_scale, vec key_min, vec x) {
+                      vec key_scale, vec x) {
     if (s->type == KV_I8) x = vec_mul(x, key_scale);
-    if (s->type == KV_I4) x = vec_fma(x, key_scale, vec_mul(key_min, vec_set1(q->sum)));
     if (j < s->early) x = vec_if_between(j, 0, s->early, vec_add(x, vec_set1(q->shift)), x);
     x = vec_mul(x, vec_set1(s->scale));
     if (s->softcap > 0.0f) {
@@ -105,30 +105,20 @@ ATTN_INLINE vec score(const struct attn_segment *s, const struct attn_query *q, 
 ATTN_INLINE void load_scales(const struct attn_segment *s, const uint8_t *tile,
                              vec scales[TILE_VECTORS]) {
     for (int i = 0; i < TILE_VECTORS; i++) scales[i] = vec_set1(1.0f);
-    if (kv_scale_bytes(s->type) == 0) return;
+    if (s->type != KV_I8) return;
     attn_load(tile + kv_scales_offset(s->type, s->head_dim), 0, KV_F16, TILE_VECTORS, scales);
-}
-
-/* Likewise the minima. */
-ATTN_INLINE void load_minima(const struct attn_segment *s, const uint8_t *tile,
-                             vec minima[TILE_VECTORS]) {
-    for (int i = 0; i < TILE_VECTORS; i++) minima[i] = vec_set1(0.0f);
-    if (s->type != KV_I4) return;
-    attn_load(tile + kv_scales_offset(KV_I4, s->head_dim) + KV_MINIMA_OFFSET, 0, KV_F16,
-              TILE_VECTORS, minima);
 }
 
 /* One query's products at p, of `tiles`, become scores; returns the largest. */
 static float scores_of(const struct attn_segment *s, const struct attn_query *q, struct range tiles,
                        float *p) {
-    vec max = vec_set1(-INFINITY), scales[TILE_VECTORS], minima[TILE_VECTORS];
+    vec max = vec_set1(-INFINITY), scales[TILE_VECTORS];
     for (uint32_t t = tiles.first; t < tiles.end; t++) {
         load_scales(s, s->k[t], scales);
-        load_minima(s, s->k[t], minima);
 #pragma GCC unroll 4
         for (int i = 0; i < TILE_VECTORS; i++) {
             uint32_t j = t * KV_TILE_TOKENS + (uint32_t)i * VEC_LANES;
-            vec x = score(s, q, j, scales[i], minima[i], vec_load(p + j));
+            vec x = score(s, q, j, scales[i], vec_load(p + j));
             vec_store(p + j, x);
             max = vec_max(x, max);
         }
@@ -138,30 +128,24 @@ static float scores_of(const struct attn_segment *s, const struct attn_query *q,
 
 /* One query's products at p, of `tiles`, become the weights of its values: exponentials, times the
  * values' scales where the cache has them. Tokens that are not attended to are exp(-inf) = 0 and
- * change no lane's sum; a scale may make them NaN, but they are not read again. Returns the sum of
- * what the values' minima weigh; 0 where the cache has none. */
-static float weights_of(const struct attn_segment *s, const struct attn_query *q,
-                        struct range tiles, float *p, struct attn_part *out) {
-    vec sum[TILE_VECTORS], scales[TILE_VECTORS], minima[TILE_VECTORS], least[TILE_VECTORS];
+ * change no lane's sum; a scale may make them NaN, but they are not read again. */
+static void weights_of(const struct attn_segment *s, const struct attn_query *q, struct range tiles,
+                       float *p, struct attn_part *out) {
+    vec sum[TILE_VECTORS], scales[TILE_VECTORS];
     out->max = scores_of(s, q, tiles, p);
     const vec max = vec_set1(out->max);
-    for (int i = 0; i < TILE_VECTORS; i++) sum[i] = least[i] = vec_set1(0.0f);
+    for (int i = 0; i < TILE_VECTORS; i++) sum[i] = vec_set1(0.0f);
     for (uint32_t t = tiles.first; t < tiles.end; t++) {
         load_scales(s, s->v[t], scales);
-        load_minima(s, s->v[t], minima);
 #pragma GCC unroll 4
         for (int i = 0; i < TILE_VECTORS; i++) {
             uint32_t j = t * KV_TILE_TOKENS + (uint32_t)i * VEC_LANES;
             vec e = vec_exp(vec_sub(vec_load(p + j), max));
             sum[i] = vec_add(sum[i], e);
-            if (s->type == KV_I4)
-                least[i] = vec_fma(
-                    e, vec_if_between(j, q->first, q->end, minima[i], vec_set1(0.0f)), least[i]);
-            vec_store(p + j, kv_scale_bytes(s->type) > 0 ? vec_mul(e, scales[i]) : e);
+            vec_store(p + j, s->type == KV_I8 ? vec_mul(e, scales[i]) : e);
         }
     }
     out->sum = vec_sum16(sum);
-    return vec_sum16(least);
 }
 
 #endif

@@ -54,18 +54,22 @@ enum { ATTN_TILES = ATTN_SEGMENT / KV_TILE_TOKENS };
 
 /* A query, and the tokens [first, end) of the segment that it attends to: at least one. */
 struct attn_query {
-    const float *q; /* of KV_I4: transformed */
-    float sum;      /* of KV_I4: Q of kernels/cpu/numerics.h ... */
-    float shift;    /* ... and what the products with early keys lack */
+    const float *q;
+    /* Of KV_I4: the transformed query in whole numbers, their sums by groups of dimensions, what
+     * they are multiples of, and what the products with early keys lack. */
+    const int8_t *codes; /* [kv_padded_dims] */
+    const int32_t *sums; /* [kv_groups_of_head] */
+    float codes_scale, shift;
     uint32_t first, end;
 };
 
 /* Keys and values of one KV head in one segment, and queries of one row, or of neighbouring
  * rows. Tokens that a query does not attend to may hold anything. */
 struct attn_segment {
-    const uint8_t *k[ATTN_TILES]; /* [head_dim][KV_TILE_TOKENS]; those that are attended to */
+    const uint8_t *k[ATTN_TILES]; /* as kv_tiles.h draws them; those that are attended to */
     const uint8_t *v[ATTN_TILES]; /* token j at v + j * v_stride */
     size_t v_stride;              /* bytes */
+    size_t codes_stride;          /* of KV_I4: bytes from a query's codes to the next one's */
     enum kv_type type;
     uint32_t head_dim, query_count;
     uint32_t early; /* of KV_I4: so many keys, from 0 on, are kept with their mean */
@@ -91,6 +95,12 @@ struct norm_args {
 /* Vectors are read where they lie; NULL stays NULL. */
 static inline const float *vector_floats(const struct weight *w) { return w ? w->data : NULL; }
 
+/* Where a query in whole numbers goes: see struct attn_query. */
+struct int4_query {
+    int8_t *codes;
+    int32_t *sums;
+    float *scale;
+};
 /* Arithmetic on one row or group. `count` is in elements. */
 struct cpu_kernels {
     void (*norm)(const struct norm_args *n, const float *x, float *y); /* one group; y may be x */
@@ -101,8 +111,16 @@ struct cpu_kernels {
     void (*softcap)(float cap, uint32_t count, float *x);
     /* Turns a head as KV_I4 stores it, or back (graph/kv_space.h). */
     void (*kv_hadamard)(float *x, uint32_t head_dim);
-    /* One token of one KV head: K goes with a stride of KV_TILE_TOKENS elements. Of KV_I4, both are
-     * transformed before. */
+    /* out[d] = q[d] * scale[d]; returns the sum of q[d] * mean[d], of KV_I4. */
+    float (*kv_smooth)(const float *q, const float *scale, const float *mean, uint32_t head_dim,
+                       float *out);
+    /* A transformed query in whole numbers. `q` has room for whole runs. */
+    void (*kv_query)(float *q, uint32_t head_dim, struct int4_query out);
+    /* One token's transformed key or value. `x`, and `room` as large, have room for whole runs and
+     * are overwritten. `feedback`: NULL, or as graph/key_smoothing.h draws it. */
+    void (*kv_store_int4)(float *x, float *room, const float *feedback, uint32_t head_dim,
+                          bool is_value, uint8_t *tile, uint32_t token);
+    /* One token of one KV head, not of KV_I4: K goes with a stride of KV_TILE_TOKENS elements. */
     void (*kv_store)(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                      uint8_t *k_tile, uint8_t *v_tile, uint32_t token);
     void (*attend)(const struct attn_segment *s, struct attn_part *out); /* one for each query */
@@ -113,14 +131,6 @@ struct cpu_kernels {
     const struct mm_wide *wide;     /* likewise */
     const struct mm_opener *opener; /* likewise */
 };
-
-/* A query of a KV head becomes what KV_I4 wants: smoothed if `s` is given, and transformed, in
- * `room`. `first`: the head's numbers in the smoothing. */
-void transform_query(const struct cpu_kernels *k, const struct key_smoothing *s, size_t first,
-                     uint32_t head_dim, float *room, struct attn_query *q);
-
-/* Where the op has sums (graph/key_smoothing.h): adds the step's keys and queries. One thread. */
-void attention_add_sums(const struct cpu_run *x, const struct op_attention *a);
 
 struct cpu_table {
     const char *name; /* "avx2" */

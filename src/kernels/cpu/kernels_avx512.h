@@ -19,6 +19,11 @@ void avx512_rope(const struct op_rope *r, const float *cosine, const float *sine
 void avx512_act(enum act_kind kind, const float *gate, const float *up, uint32_t count, float *y);
 void avx512_softcap(float cap, uint32_t count, float *x);
 void avx512_kv_hadamard(float *x, uint32_t head_dim);
+float avx512_kv_smooth(const float *q, const float *scale, const float *mean, uint32_t head_dim,
+                       float *out);
+void avx512_kv_query(float *q, uint32_t head_dim, struct int4_query out);
+void avx512_kv_store_int4(float *x, float *room, const float *feedback, uint32_t head_dim,
+                          bool is_value, uint8_t *tile, uint32_t token);
 void avx512_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                      uint8_t *k_tile, uint8_t *v_tile, uint32_t token);
 void avx512_attend(const struct attn_segment *s, struct attn_part *out);
@@ -27,7 +32,9 @@ void avx512_attend(const struct attn_segment *s, struct attn_part *out);
 #define AVX512_KERNELS                                                                             \
     .norm = avx512_norm, .quantise = avx512_quantise, .rope = avx512_rope, .act = avx512_act,      \
     .add = avx2_add, .softcap = avx512_softcap, .kv_hadamard = avx512_kv_hadamard,                 \
-    .kv_store = avx512_kv_store, .attend = avx512_attend, .attn_merge = avx2_attn_merge,           \
-    .attn_finish = avx2_attn_finish, .panel = avx512_panels, .pairs = &avx512_pairs
+    .kv_smooth = avx512_kv_smooth, .kv_query = avx512_kv_query,                                    \
+    .kv_store_int4 = avx512_kv_store_int4, .kv_store = avx512_kv_store, .attend = avx512_attend,   \
+    .attn_merge = avx2_attn_merge, .attn_finish = avx2_attn_finish, .panel = avx512_panels,        \
+    .pairs = &avx512_pairs
 
 #endif

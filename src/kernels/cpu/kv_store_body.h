@@ -1,5 +1,5 @@
 /* kernels/cpu/kv_store_body.h - one token's key and value into a tile (kernels/cpu/kv_tiles.h), as
- * f16, int8 and int4, for every vector kernel.
+ * f16 and int8, for every vector kernel.
  *
  * The file that includes it includes <string.h> and <math.h> and its vec_X.h before, and defines
  * f16_above(x): the least f16 that is not below x, for 0 <= x <= F16_MAX.
@@ -57,54 +57,6 @@ static inline void store_int8(const float *x, uint32_t head_dim, size_t first, s
             memcpy(tile + first + d, bytes, count);
         else
             for (uint32_t i = 0; i < count; i++) tile[first + (d + i) * stride] = (uint8_t)bytes[i];
-    }
-}
-
-/* The least number and the largest. A NaN does not count. */
-static inline struct int4_range int4_range_of(const float *x, uint32_t head_dim) {
-    vec least = vec_set1(INFINITY), most = vec_set1(-INFINITY);
-    uint32_t d = 0;
-    for (; d + VEC_LANES <= head_dim; d += VEC_LANES) {
-        least = vec_min(vec_load(x + d), least);
-        most = vec_max(vec_load(x + d), most);
-    }
-    float lo = -vec_max_lane(vec_neg(least)), hi = vec_max_lane(most);
-    for (; d < head_dim; d++) {
-        if (x[d] < lo) lo = x[d];
-        if (x[d] > hi) hi = x[d];
-    }
-    return int4_range(lo, hi);
-}
-
-/* Codes of KV_CODES_RUN dimensions from d on, those beyond head_dim 0. The selects keep a NaN,
- * which becomes 0. */
-static inline void int4_codes(const float *x, uint32_t d, uint32_t head_dim, struct int4_range r,
-                              int8_t codes[KV_CODES_RUN]) {
-    const vec min = vec_set1(f16_to_f32(r.min)), zero = vec_set1(0.0f), top = vec_set1(15.0f);
-    const vec scale = vec_set1(r.scale == 0 ? INFINITY : f16_to_f32(r.scale));
-    uint32_t count = head_dim - d < KV_CODES_RUN ? head_dim - d : KV_CODES_RUN;
-    for (uint32_t i = 0; i < count; i += VEC_LANES) {
-        vec y = vec_div(vec_sub(load_padded(x, d + i, head_dim), min), scale);
-        vec_store_int8(codes + i, vec_max(zero, vec_min(top, y)));
-    }
-    for (uint32_t i = count; i < KV_CODES_RUN; i++) codes[i] = 0;
-}
-
-static inline void store_int4(const float *x, uint32_t head_dim, uint32_t token, bool is_value,
-                              uint8_t *tile) {
-    enum { HALF = KV_CODES_RUN / 2 };
-    const struct int4_range r = int4_range_of(x, head_dim);
-    uint8_t *ranges = tile + kv_scales_offset(KV_I4, head_dim) + token * sizeof(r.scale);
-    memcpy(ranges, &r.scale, sizeof(r.scale));
-    memcpy(ranges + KV_MINIMA_OFFSET, &r.min, sizeof(r.min));
-    uint8_t *row = tile + token * kv_row_bytes(KV_I4, head_dim);
-    for (uint32_t d = 0; d < head_dim; d += KV_CODES_RUN) {
-        int8_t c[KV_CODES_RUN];
-        int4_codes(x, d, head_dim, r, c);
-        uint8_t *keys = tile + kv_key_codes(d) + token, *values = row + kv_value_codes(d);
-        for (int i = 0; is_value && i < HALF; i++) values[i] = (uint8_t)(c[i] | c[HALF + i] << 4);
-        for (int i = 0; !is_value && i < HALF; i++)
-            keys[i * KV_TILE_TOKENS] = (uint8_t)(c[2 * i] | c[2 * i + 1] << 4);
     }
 }
 

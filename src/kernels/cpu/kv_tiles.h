@@ -10,13 +10,17 @@
  * KV_I8 keeps signed bytes and, behind the bytes of K and of V, an f16 scale for each token: a
  * token's key has one, its value another. KV_F8 keeps bytes alone.
  *
- * KV_I4 keeps two codes a byte, and behind them 16 scales and 16 minima. Dimensions are counted up
- * to a multiple of KV_CODES_RUN, those beyond head_dim being 0, so that 16 bytes are two vectors of
- * 16 codes, one in their low halves, one in their high halves:
+ * KV_I4 keeps two codes a byte. Dimensions are counted up to a multiple of KV_CODES_RUN, those
+ * beyond head_dim being 0. Keys lie so that 64 bytes are what integer dot products want, four
+ * dimensions of each of 16 tokens twice; values so that 16 bytes are two vectors of 16 codes:
  *
- *     K: [head_dim / 2][KV_TILE_TOKENS]   dimensions 2i (low) and 2i + 1 (high) of all tokens
+ *     K: [head_dim / 8][KV_TILE_TOKENS][4]   dimensions 8i + b (low half) and 8i + 4 + b (high)
+ *                                            of a token in its byte b
  *     V: [KV_TILE_TOKENS][head_dim / 2]   of a token, dimensions 32i + b (low) and 32i + 16 + b
  *                                         (high) in byte 16i + b
+ *
+ * Behind the codes of K and of V come 16 bytes with the tokens' units, and for each group of
+ * kv_group_dims dimensions 16 bytes with their steps and offsets (kernels/cpu/kv_range.h).
  */
 #ifndef KERNELS_CPU_KV_TILES_H
 #define KERNELS_CPU_KV_TILES_H
@@ -53,30 +57,49 @@ static inline size_t kv_elem_bytes(enum kv_type type) {
     return type == KV_F16 ? 2 : type == KV_F32 ? 4 : 1;
 }
 
+/* The dimensions of KV_I4, up to whole runs. */
+static inline uint32_t kv_padded_dims(uint32_t head_dim) {
+    return (head_dim + KV_CODES_RUN - 1) / KV_CODES_RUN * KV_CODES_RUN;
+}
+
 /* The elements of a token's key or value. */
 static inline size_t kv_row_bytes(enum kv_type type, uint32_t head_dim) {
-    if (type == KV_I4) return (head_dim + KV_CODES_RUN - 1) / KV_CODES_RUN * KV_CODES_RUN / 2;
+    if (type == KV_I4) return kv_padded_dims(head_dim) / 2;
     return head_dim * kv_elem_bytes(type);
 }
 
+/* Of KV_I4: the numbers that share a step and an offset, and how many such groups there are. */
+static inline uint32_t kv_group_dims(uint32_t head_dim) { return head_dim <= 64 ? 16 : 32; }
+static inline uint32_t kv_groups_of_head(uint32_t head_dim) {
+    return (head_dim + kv_group_dims(head_dim) - 1) / kv_group_dims(head_dim);
+}
+
 /* What a token's key or value has beside its elements. */
-static inline size_t kv_scale_bytes(enum kv_type type) {
-    return type == KV_I4 ? 4 : type == KV_I8 ? 2 : 0;
+static inline size_t kv_scale_bytes(enum kv_type type, uint32_t head_dim) {
+    if (type == KV_I4) return 1 + (size_t)kv_groups_of_head(head_dim);
+    return type == KV_I8 ? 2 : 0;
 }
 
 /* K or V of one head. */
 static inline size_t kv_side_bytes(enum kv_type type, uint32_t head_dim) {
-    return KV_TILE_TOKENS * (kv_row_bytes(type, head_dim) + kv_scale_bytes(type));
+    return KV_TILE_TOKENS * (kv_row_bytes(type, head_dim) + kv_scale_bytes(type, head_dim));
 }
 
-/* Where the scales of K or V begin; the minima of KV_I4 follow them. */
+/* Where the scales of K or V begin; of KV_I4 the units, and group by group what follows them. */
 static inline size_t kv_scales_offset(enum kv_type type, uint32_t head_dim) {
     return KV_TILE_TOKENS * kv_row_bytes(type, head_dim);
 }
-enum { KV_MINIMA_OFFSET = 2 * KV_TILE_TOKENS }; /* from the scales */
+static inline size_t kv_group_offset(uint32_t head_dim, uint32_t group) {
+    return kv_scales_offset(KV_I4, head_dim) + (size_t)(1 + group) * KV_TILE_TOKENS;
+}
 
-/* Codes of dimensions d and d + 1 (d even) of a tile's keys: 16 bytes, a token each. */
-static inline size_t kv_key_codes(uint32_t d) { return (size_t)d / 2 * KV_TILE_TOKENS; }
+/* In a tile's keys: the byte of token 0 that has dimension d's code, in which half; and the bytes
+ * from a token to the next. */
+enum { KV_KEY_DIMS = 8, KV_KEY_STRIDE = KV_KEY_DIMS / 2 };
+static inline size_t kv_key_codes(uint32_t d) {
+    return (size_t)d / KV_KEY_DIMS * KV_TILE_TOKENS * KV_KEY_STRIDE + d % KV_KEY_STRIDE;
+}
+static inline bool kv_key_is_high(uint32_t d) { return d % KV_KEY_DIMS >= KV_KEY_STRIDE; }
 
 /* In a token's values: the byte that has dimension d's code, in which half. */
 static inline size_t kv_value_codes(uint32_t d) {

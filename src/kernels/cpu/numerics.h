@@ -29,15 +29,12 @@
  *                   s_j = ((sum over d of q[d] * k_j[d]) * key scale_j) * scale
  *                   o[d] = sum of (p_j * value scale_j) * v_j[d], the product in brackets rounded
  *               KV_F8 has no scales: k_j[d] and v_j[d] are the numbers of tensor/fp8.h.
- *               In a cache of KV_I4, q is transformed first (graph/kv_space.h), and k_j[d] and
- *               v_j[d] are the codes; with Q the sum of transformed q[d] in 16 lanes by d mod 16,
- *               joined by halves:
- *                   s_j = scale *
- *                         (fma(sum over d of q[d] * k_j[d], key scale_j, key min_j * Q) - S)
- *               where S, the sum of smoothing mean[d] * q[d] of the query as given, by fma in such
- *               lanes, is subtracted at positions below KEY_MEAN_FIRST alone; and
- *                   o[d] = sum of (p_j * value scale_j) * v_j[d], as above; then + the sum of
- *                   p_j * value min_j, which is taken by fma in ATTN_LANES lanes like l
+ *               In a cache of KV_I4, q is transformed first (graph/kv_space.h) and becomes whole
+ *               numbers times a scale; with n_j[d] = step * (2 code - 16 - offset) of a key,
+ *                   s_j = scale * ((sum of whole q[d] * n_j[d]) * key unit_j * q's scale - S)
+ *               where S, the sum of smoothing mean[d] * q[d] of the query as given, by fma in 16
+ *               lanes by d mod 16, joined by halves, is subtracted at positions below
+ *               KEY_MEAN_FIRST alone. v_j[d] is the number that the code stands for, exact;
  *               and o is transformed after the division by l. The transform: for h = 1, 2, 4 ..
  *               below n, of every pair (i, i + h) the sum and the difference; then all times
  *               1 / sqrt(n).

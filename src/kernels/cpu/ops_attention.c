@@ -19,6 +19,7 @@
 #include "base/pool.h"
 #include "graph/key_smoothing.h"
 #include "kernels/cpu/cpu_int.h"
+#include "kernels/cpu/key_sums.h"
 #include "kernels/cpu/workspace.h"
 
 enum {
@@ -123,7 +124,7 @@ static void transform_queries(const struct cpu_kernels *k, const struct attn_row
     size_t first = (size_t)kv_head * a->head_dim;
     for (uint32_t i = 0; i < s->query_count; i++)
         transform_query(k, a->smoothing, first, a->head_dim,
-                        a->transformed + (size_t)i * a->head_dim, &s->query[i]);
+                        a->transformed + i * int4_query_floats(a->head_dim), &s->query[i]);
 }
 
 /* All but the tiles, and what the queries attend to. */
@@ -137,6 +138,7 @@ static void begin_segment(const struct cpu_kernels *k, const struct attn_rows *a
     s->query_count = b->end - b->first;
     for (uint32_t i = 0; i < s->query_count; i++)
         s->query[i].q = a->q[b->owner[i].row] + (size_t)b->owner[i].head * a->head_dim;
+    s->codes_stride = int4_query_floats(a->head_dim) * sizeof(float);
     if (is_int4(a)) transform_queries(k, a, b->head / a->heads_per_kv, s);
     memset(s->next, 0, sizeof(s->next));
 }
@@ -648,7 +650,7 @@ void op_attention_run(const struct cpu_run *x, const struct op *op, uint32_t ith
     CHECK(x->kv);
     CHECK(x->kv[a->group].head_dim == a->head_dim);
     CHECK(x->kv[a->group].heads == a->kv_heads);
-    if (ith == 0) attention_add_sums(x, a);
+    attention_add_sums(x, a, ith, nth);
     if (wants_parts(&o, nth, &parts)) {
         leave_parts(&o, &parts, ith, nth);
         pool_barrier(x->pool);

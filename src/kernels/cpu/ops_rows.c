@@ -103,8 +103,8 @@ void op_rope_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uin
 }
 
 /* A key as KV_I4 stores it, smoothed and transformed. */
-static const float *int4_key(const struct cpu_run *x, const struct op_kv_write *w, uint32_t head,
-                             uint32_t pos, const float *key, float *room) {
+static void int4_key(const struct cpu_run *x, const struct op_kv_write *w, uint32_t head,
+                     uint32_t pos, const float *key, float *room) {
     const struct key_smoothing *s = w->smoothing;
     const uint32_t head_dim = x->kv[w->group].head_dim;
     const size_t first = (size_t)head * head_dim;
@@ -114,14 +114,24 @@ static const float *int4_key(const struct cpu_run *x, const struct op_kv_write *
     }
     if (!s) memcpy(room, key, head_dim * sizeof(*room));
     x->table->kernels->kv_hadamard(room, head_dim);
-    return room;
 }
 
-static const float *int4_value(const struct cpu_run *x, const float *value, uint32_t head_dim,
-                               float *room) {
-    memcpy(room, value, head_dim * sizeof(*room));
-    x->table->kernels->kv_hadamard(room, head_dim);
-    return room;
+/* A head's key and value of a row into a cache of KV_I4. */
+static void int4_write(const struct cpu_run *x, const struct op_kv_write *w, uint32_t head,
+                       uint32_t pos, const float *key, const float *value, uint8_t *tile,
+                       float *scratch) {
+    const struct cpu_kernels *k = x->table->kernels;
+    const uint32_t head_dim = x->kv[w->group].head_dim, token = pos % KV_TILE_TOKENS;
+    const size_t first = (size_t)head * head_dim * kv_feedback_stride(head_dim);
+    const float *feedback = w->smoothing ? w->smoothing->feedback : NULL;
+    float *room = scratch + kv_padded_dims(head_dim);
+    int4_key(x, w, head, pos, key, scratch);
+    k->kv_store_int4(scratch, room, feedback ? feedback + first : NULL, head_dim, false, tile,
+                     token);
+    memcpy(scratch, value, head_dim * sizeof(*scratch));
+    k->kv_hadamard(scratch, head_dim);
+    k->kv_store_int4(scratch, room, NULL, head_dim, true, tile + kv_side_bytes(KV_I4, head_dim),
+                     token);
 }
 
 void op_kv_write_run(const struct cpu_run *x, const struct op *op, uint32_t ith, uint32_t nth) {
@@ -143,8 +153,8 @@ void op_kv_write_run(const struct cpu_run *x, const struct op *op, uint32_t ith,
             const float *kh = mat_f32(&k, r) + (size_t)h * kv->head_dim;
             const float *vh = mat_f32(&v, r) + (size_t)h * kv->head_dim;
             if (kv->type == KV_I4) {
-                kh = int4_key(x, w, h, pos, kh, scratch);
-                vh = int4_value(x, vh, kv->head_dim, scratch + kv->head_dim);
+                int4_write(x, w, h, pos, kh, vh, tile, scratch);
+                continue;
             }
             x->table->kernels->kv_store(kv->type, kh, vh, kv->head_dim, tile,
                                         tile + kv_side_bytes(kv->type, kv->head_dim),

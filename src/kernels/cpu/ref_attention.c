@@ -11,6 +11,8 @@
 #include "graph/key_smoothing.h"
 #include "kernels/cpu/cpu_int.h"
 #include "kernels/cpu/kernels_ref.h"
+#include "kernels/cpu/key_sums.h"
+#include "kernels/cpu/kv_range.h"
 #include "kernels/cpu/workspace.h"
 #include "tensor/fp8.h"
 
@@ -40,46 +42,48 @@ static bool is_int4(const struct kv_view *s) { return s->kv && s->kv->type == KV
 
 /* What a token's numbers are multiples of; 1 where they are kept as they are. */
 static float load_scale(const struct kv_view *s, bool value, uint32_t pos) {
-    if (!s->kv || kv_scale_bytes(s->kv->type) == 0) return 1.0f;
-    return load_half(tile_of(s, value, pos) + kv_scales_offset(s->kv->type, s->head_dim),
+    if (!s->kv || s->kv->type != KV_I8) return 1.0f;
+    return load_half(tile_of(s, value, pos) + kv_scales_offset(KV_I8, s->head_dim),
                      pos % KV_TILE_TOKENS);
 }
 
-/* What the code 0 stands for, in a cache of KV_I4. */
-static float load_min(const struct kv_view *s, bool value, uint32_t pos) {
-    size_t minima = kv_scales_offset(KV_I4, s->head_dim) + KV_MINIMA_OFFSET;
-    return load_half(tile_of(s, value, pos) + minima, pos % KV_TILE_TOKENS);
+/* Of a cache of KV_I4: a token's unit, and number d in such units. */
+static float load_unit(const struct kv_view *s, bool value, uint32_t pos) {
+    return int4_unit(
+        tile_of(s, value, pos)[kv_scales_offset(KV_I4, s->head_dim) + pos % KV_TILE_TOKENS]);
+}
+static int load_units(const struct kv_view *s, bool value, uint32_t pos, uint32_t d) {
+    const uint8_t *tile = tile_of(s, value, pos);
+    uint32_t token = pos % KV_TILE_TOKENS, group = d / kv_group_dims(s->head_dim);
+    size_t row = token * kv_row_bytes(KV_I4, s->head_dim), key = (size_t)token * KV_KEY_STRIDE;
+    uint8_t pair = tile[value ? row + kv_value_codes(d) : key + kv_key_codes(d)];
+    int code = (value ? kv_value_is_high(d) : kv_key_is_high(d)) ? pair >> 4 : pair & 15;
+    struct int4_group g = int4_group_of(tile[kv_group_offset(s->head_dim, group) + token]);
+    return g.step * (2 * code - 16 - g.offset);
 }
 
-/* The key or the value of one token: number d lies `stride` numbers behind number d - 1; of KV_I4,
- * as kernels/cpu/kv_tiles.h draws it. */
+/* The key or the value of one token: number d lies `stride` numbers behind number d - 1. Not of
+ * KV_I4. */
 struct numbers {
     const uint8_t *at;
     size_t stride;
     enum kv_type type;
-    bool is_value;
 };
 
 static struct numbers numbers_of(const struct kv_view *s, bool value, uint32_t pos) {
     if (!s->kv) {
         const float *row = mat_f32(value ? s->v : s->k, s->first_row + pos);
-        return (struct numbers){(const uint8_t *)(row + (size_t)s->head * s->head_dim), 1, KV_F32,
-                                value};
+        return (struct numbers){(const uint8_t *)(row + (size_t)s->head * s->head_dim), 1, KV_F32};
     }
     uint32_t token = pos % KV_TILE_TOKENS;
     size_t first =
         value ? token * kv_row_bytes(s->kv->type, s->head_dim) : token * kv_elem_bytes(s->kv->type);
-    return (struct numbers){tile_of(s, value, pos) + first, value ? 1 : KV_TILE_TOKENS, s->kv->type,
-                            value};
+    return (struct numbers){tile_of(s, value, pos) + first, value ? 1 : KV_TILE_TOKENS,
+                            s->kv->type};
 }
 
 static float load_one(const struct numbers *n, uint32_t d) {
     size_t i = d * n->stride;
-    if (n->type == KV_I4) {
-        uint8_t pair = n->at[n->is_value ? kv_value_codes(d) : kv_key_codes(d)];
-        bool is_high = n->is_value ? kv_value_is_high(d) : d % 2;
-        return (float)(is_high ? pair >> 4 : pair & 15);
-    }
     if (n->type == KV_F32) {
         float wide;
         memcpy(&wide, n->at + i * sizeof(wide), sizeof(wide));
@@ -91,23 +95,37 @@ static float load_one(const struct numbers *n, uint32_t d) {
 
 struct query {
     const float *q;
-    float sum, shift; /* of KV_I4 */
+    struct attn_query whole; /* of KV_I4 */
     float scale, softcap;
     uint32_t first, end; /* attended positions */
 };
 
+/* The product of a query and a key of KV_I4: a sum of whole numbers, then the two units. */
+static float int4_product(const struct kv_view *s, const struct query *q, uint32_t pos) {
+    int32_t sum = 0;
+    for (uint32_t d = 0; d < s->head_dim; d++)
+        sum += q->whole.codes[d] * load_units(s, false, pos, d);
+    float product = (float)sum * load_unit(s, false, pos) * q->whole.codes_scale;
+    return s->smoothing && pos < KEY_MEAN_FIRST ? product + q->whole.shift : product;
+}
+
 static float score(const struct kv_view *s, const struct query *q, uint32_t pos) {
-    const struct numbers key = numbers_of(s, false, pos);
     float acc = 0.0f;
-    for (uint32_t d = 0; d < s->head_dim; d++) acc = fmaf(q->q[d], load_one(&key, d), acc);
     if (is_int4(s)) {
-        acc = fmaf(acc, load_scale(s, false, pos), load_min(s, false, pos) * q->sum);
-        if (s->smoothing && pos < KEY_MEAN_FIRST) acc += q->shift;
-        acc *= q->scale;
+        acc = int4_product(s, q, pos);
     } else {
-        acc = acc * load_scale(s, false, pos) * q->scale;
+        const struct numbers key = numbers_of(s, false, pos);
+        for (uint32_t d = 0; d < s->head_dim; d++) acc = fmaf(q->q[d], load_one(&key, d), acc);
+        acc *= load_scale(s, false, pos);
     }
+    acc *= q->scale;
     return q->softcap > 0.0f ? q->softcap * fm_tanh(acc / q->softcap) : acc;
+}
+
+static float load_value(const struct kv_view *s, const struct numbers *value, uint32_t pos,
+                        uint32_t d) {
+    if (!is_int4(s)) return load_one(value, d);
+    return (float)load_units(s, true, pos, d) * load_unit(s, true, pos);
 }
 
 /* Positions [first, end), all of one segment. */
@@ -124,18 +142,13 @@ static void attend_segment(const struct kv_view *s, const struct query *q, uint3
     }
     out->max = max;
     out->sum = sum_lanes(lanes);
-    float minima[ATTN_LANES] = {0};
-    for (uint32_t j = first; is_int4(s) && j < end; j++)
-        minima[j % ATTN_LANES] = fmaf(p[j - first], load_min(s, true, j), minima[j % ATTN_LANES]);
     for (uint32_t j = first; j < end; j++) p[j - first] *= load_scale(s, true, j);
     memset(out->out, 0, s->head_dim * sizeof(out->out[0]));
     for (uint32_t j = first; j < end; j++) {
         const struct numbers value = numbers_of(s, true, j);
         for (uint32_t d = 0; d < s->head_dim; d++)
-            out->out[d] = fmaf(p[j - first], load_one(&value, d), out->out[d]);
+            out->out[d] = fmaf(p[j - first], load_value(s, &value, j, d), out->out[d]);
     }
-    float sum = sum_lanes(minima);
-    for (uint32_t d = 0; is_int4(s) && d < s->head_dim; d++) out->out[d] += sum;
 }
 
 static void join(struct attn_part *a, const struct attn_part *b, uint32_t head_dim) {
@@ -150,12 +163,9 @@ static void join(struct attn_part *a, const struct attn_part *b, uint32_t head_d
 static void attend(const struct kv_view *s, struct query *q, float *scratch, float *out) {
     struct attn_part all = {.out = out}, part = {.out = scratch};
     if (is_int4(s)) {
-        struct attn_query transformed = {.q = q->q};
+        q->whole.q = q->q;
         transform_query(&cpu_kernels_ref, s->smoothing, (size_t)s->head * s->head_dim, s->head_dim,
-                        scratch + s->head_dim, &transformed);
-        q->q = transformed.q;
-        q->sum = transformed.sum;
-        q->shift = transformed.shift;
+                        scratch + s->head_dim, &q->whole);
     }
     for (uint32_t first = q->first; first < q->end;) {
         uint32_t edge = (first / ATTN_SEGMENT + 1) * ATTN_SEGMENT;
@@ -173,7 +183,7 @@ void ref_attention_run(const struct cpu_run *x, const struct op *op, uint32_t it
     struct mat q = mat_of(x, a->q), dst = mat_of(x, a->dst), q8 = mat_of(x, a->q8);
     struct attn_scratch places = attn_scratch(a->heads, a->head_dim, 0);
     float *scratch = workspace_scratch(x->workspace, ith);
-    if (ith == 0) attention_add_sums(x, a);
+    attention_add_sums(x, a, ith, nth);
     struct range rows = range_share(q.row_count, ith, nth);
     for (uint32_t r = rows.first; r < rows.end; r++) {
         if (!run_row_is_live(x, q.kind, r)) continue;

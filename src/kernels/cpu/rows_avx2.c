@@ -251,8 +251,23 @@ VEC_INLINE vec vec_hadamard(vec v, const uint32_t h) {
 
 #include "kernels/cpu/kv_store_body.h"
 #include "kernels/cpu/kv_hadamard_body.h"
+#include "kernels/cpu/kv_int4_body.h"
 
 void avx2_kv_hadamard(float *x, uint32_t head_dim) { hadamard_head(x, head_dim); }
+
+float avx2_kv_smooth(const float *q, const float *scale, const float *mean, uint32_t head_dim,
+                     float *out) {
+    return int4_smooth(q, scale, mean, head_dim, out);
+}
+
+void avx2_kv_query(float *q, uint32_t head_dim, struct int4_query out) {
+    int4_query(q, head_dim, out);
+}
+
+void avx2_kv_store_int4(float *x, float *room, const float *feedback, uint32_t head_dim,
+                        bool is_value, uint8_t *tile, uint32_t token) {
+    int4_store(x, room, feedback, head_dim, is_value, tile, token);
+}
 
 static void store_f32(const float *k, const float *v, uint32_t head_dim, float *k_tile,
                       float *v_tile, uint32_t token) {
@@ -264,9 +279,6 @@ void avx2_kv_store(enum kv_type type, const float *k, const float *v, uint32_t h
                    uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
     if (type == KV_I8) {
         store_token_int8(k, v, head_dim, k_tile, v_tile, token);
-    } else if (type == KV_I4) {
-        store_int4(k, head_dim, token, false, k_tile);
-        store_int4(v, head_dim, token, true, v_tile);
     } else if (type == KV_F8) {
         ref_kv_store(type, k, v, head_dim, k_tile, v_tile, token);
     } else if (type == KV_F32) {
@@ -284,6 +296,9 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .add = avx2_add,
     .softcap = avx2_softcap,
     .kv_hadamard = avx2_kv_hadamard,
+    .kv_smooth = avx2_kv_smooth,
+    .kv_query = avx2_kv_query,
+    .kv_store_int4 = avx2_kv_store_int4,
     .kv_store = avx2_kv_store,
     .attend = avx2_attend,
     .attn_merge = avx2_attn_merge,

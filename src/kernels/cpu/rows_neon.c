@@ -93,16 +93,28 @@ VEC_INLINE vec vec_hadamard(vec v, const uint32_t h) {
 
 #include "kernels/cpu/kv_store_body.h"
 #include "kernels/cpu/kv_hadamard_body.h"
+#include "kernels/cpu/kv_int4_body.h"
 
 static void neon_kv_hadamard(float *x, uint32_t head_dim) { hadamard_head(x, head_dim); }
+
+static float neon_kv_smooth(const float *q, const float *scale, const float *mean,
+                            uint32_t head_dim, float *out) {
+    return int4_smooth(q, scale, mean, head_dim, out);
+}
+
+static void neon_kv_query(float *q, uint32_t head_dim, struct int4_query out) {
+    int4_query(q, head_dim, out);
+}
+
+static void neon_kv_store_int4(float *x, float *room, const float *feedback, uint32_t head_dim,
+                               bool is_value, uint8_t *tile, uint32_t token) {
+    int4_store(x, room, feedback, head_dim, is_value, tile, token);
+}
 
 static void neon_kv_store(enum kv_type type, const float *k, const float *v, uint32_t head_dim,
                           uint8_t *k_tile, uint8_t *v_tile, uint32_t token) {
     if (type == KV_I8) {
         store_token_int8(k, v, head_dim, k_tile, v_tile, token);
-    } else if (type == KV_I4) {
-        store_int4(k, head_dim, token, false, k_tile);
-        store_int4(v, head_dim, token, true, v_tile);
     } else if (type == KV_F16) {
         store_f16(k, v, head_dim, (uint16_t *)(void *)k_tile, (uint16_t *)(void *)v_tile, token);
     } else {
@@ -113,6 +125,7 @@ static void neon_kv_store(enum kv_type type, const float *k, const float *v, uin
 #define ARM_KERNELS                                                                                \
     .norm = portable_norm, .quantise = neon_quantise, .rope = neon_rope, .act = neon_act,          \
     .add = ref_add, .softcap = neon_softcap, .kv_hadamard = neon_kv_hadamard,                      \
+    .kv_smooth = neon_kv_smooth, .kv_query = neon_kv_query, .kv_store_int4 = neon_kv_store_int4,   \
     .kv_store = neon_kv_store, .attend = neon_attend, .attn_merge = portable_attn_merge,           \
     .attn_finish = portable_attn_finish
 

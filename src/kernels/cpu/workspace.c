@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "kernels/cpu/cpu_int.h"
+#include "kernels/cpu/key_sums.h"
 #include "kernels/cpu/page.h"
 #include "kernels/cpu/stage.h"
 
@@ -48,7 +49,7 @@ struct attn_scratch attn_scratch(uint32_t heads, uint32_t head_dim, uint32_t til
     struct attn_scratch s = {.row = 0};
     s.part = round_floats((size_t)ATTN_ROWS * heads * head_dim);
     s.transformed = s.part + round_floats((size_t)ATTN_QUERIES * head_dim);
-    s.tiles = s.transformed + round_floats((size_t)ATTN_QUERIES * head_dim);
+    s.tiles = s.transformed + round_floats(ATTN_QUERIES * int4_query_floats(head_dim));
     size_t tiles = (tile_rows + KV_TILE_TOKENS - 1) / KV_TILE_TOKENS;
     s.total = s.tiles + tiles * KV_TILE_TOKENS * head_dim * attn_unit(heads, head_dim);
     return s;
@@ -62,7 +63,7 @@ static size_t scratch_of(const struct op *op, const struct cpu_kernels *k, uint3
     case OP_NORM:
         return op->norm.src.cols;
     case OP_KV_WRITE:
-        return (size_t)op->kv_write.k.cols + op->kv_write.v.cols;
+        return (size_t)op->kv_write.k.cols + op->kv_write.v.cols + 2 * (size_t)KV_CODES_RUN;
     case OP_ACT:
         return (size_t)op->act.gate.cols * op->act.segments;
     case OP_ATTENTION:

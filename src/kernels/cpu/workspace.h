@@ -108,7 +108,7 @@ static inline float *workspace_scratch(const struct workspace *p, uint32_t threa
 struct attn_scratch {
     size_t row;         /* ATTN_ROWS * heads * head_dim: rows that are only wanted quantised */
     size_t part;        /* ATTN_QUERIES * head_dim: one segment of each query */
-    size_t transformed; /* ATTN_QUERIES * head_dim: queries as KV_I4 wants them */
+    size_t transformed; /* ATTN_QUERIES * int4_query_floats: queries as KV_I4 wants them */
     size_t tiles;       /* an encoder's keys in tiles, attn_unit() heads */
     size_t total;
 };
