@@ -275,6 +275,32 @@ def test_one_response_at_a_time_extends_a_conversation(model, tmp_path):
         assert server.post("/v1/responses", response_body(conversation=made)).status == 200
 
 
+def test_a_response_is_refused_if_its_conversation_changes_before_it_is_stored(model, tmp_path):
+    """Between reading the items and storing its row, the request parses 7 MiB again. Other requests
+    add items during all of that time."""
+    with serve(model, tmp_path) as server:
+        made = server.post("/v1/conversations", {}).json["id"]
+        path = f"/v1/conversations/{made}/items"
+        one = {"items": [{"type": "message", "role": "user", "content": "a"}]}
+        body = response_body(4, conversation=made, padding="x" * (7 << 20))
+        sock = server.connect()
+        sock.sendall(http_request("POST", "/v1/responses", json.dumps(body).encode(),
+                                  connection="close"))
+        sock.setblocking(False)
+        answer = b""
+        while not answer:
+            assert server.plain("POST", path, one).status == 200
+            with contextlib.suppress(BlockingIOError):
+                answer = sock.recv(1 << 16)
+        sock.setblocking(True)
+        answer += read_all(sock)
+        assert statuses(answer) == [409] and b"conversation_locked" in answer
+        assert b"has changed since" in answer
+        seen = server.plain("GET", f"{path}?limit=100").json["data"]
+        assert all(item["role"] == "user" for item in seen)
+        assert server.post("/v1/responses", response_body(4, conversation=made)).status == 200
+
+
 # --- chats ---
 
 def test_the_messages_of_a_stored_chat_are_listed(client):
