@@ -84,6 +84,21 @@ static bool is_responses(const struct answer *a) {
     return str_is(str_of(a->request->codec->name), "openai.responses");
 }
 
+enum status stored_answer_put_failed(const struct answer *a, struct buf *whole,
+                                     struct buf *pieces) {
+    struct encoder encoder;
+    CHECK(a->failure.status != 0);
+    CHECK(event_log_count(a->log) == 0);
+    put_whole(a, whole);
+    encoder_init(&encoder, a->request->codec, a, 0, FRAMING_SSE);
+    (void)encoder_run(&encoder, EVENTS_A_RUN, pieces);
+    const enum status st = encoder.status;
+    encoder_deinit(&encoder);
+    TRY(st);
+    TRY(buf_status(whole));
+    return buf_status(pieces);
+}
+
 /* On any thread: the answer has ended and does not change. */
 static enum status write_end(struct stored *r, const struct answer *a) {
     buf_clear(&r->whole);
