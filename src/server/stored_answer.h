@@ -41,8 +41,8 @@ enum status stored_answer_keep(struct server *s, struct generation *gen,
 /* The same for one that was read from the store. */
 enum status stored_answer_resume(struct server *s, struct generation *gen);
 
-/* The object and the events of an answer that failed before its first event: its `log` is empty, and
- * it needs no model. ST_NOMEM. */
+/* The object and the events of an answer that failed before its first event: its `log` is empty,
+ * and it needs no model. ST_NOMEM. */
 enum status stored_answer_put_failed(const struct answer *a, struct buf *whole, struct buf *pieces);
 
 /* generations_options.on_prepared. */
