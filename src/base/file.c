@@ -13,7 +13,7 @@
 #include "base/buf.h"
 #include "base/map_guard.h"
 
-enum { PATH_BYTES = 4096, READ_BYTES = 1 << 16 };
+enum { PATH_BYTES = 4096, READ_BYTES = 1 << 16, LINKS_MAX = 40 };
 
 static enum status say_errno(struct err *err, enum status st, const char *path, const char *doing) {
     if (errno == ENOENT && st == ST_IO) st = ST_MISSING;
@@ -148,10 +148,29 @@ static enum status write_in_place(const char *path, struct str bytes, struct err
     return ok ? ST_OK : say_errno(err, ST_IO, path, "write");
 }
 
-enum status file_write_atomic(const char *path, struct str bytes, struct err *err) {
-    bool is_plain = !file_exists(path) || file_is_regular(path) || file_is_dir(path);
-    if (!is_plain) return write_in_place(path, bytes, err);
-    char temp[PATH_BYTES];
+bool file_follow(const char *path, char *out, size_t out_bytes) {
+    char target[PATH_BYTES], next[PATH_BYTES];
+    int need = snprintf(out, out_bytes, "%s", path);
+    for (int i = 0; i < LINKS_MAX; i++) {
+        if (need < 0 || (size_t)need >= out_bytes || (size_t)need >= sizeof(next)) return false;
+        ssize_t len = readlink(out, target, sizeof(target) - 1);
+        if (len < 0) return true; /* no link, or nothing at all */
+        target[len] = 0;
+        const char *slash = strrchr(out, '/');
+        const int folder_len = target[0] == '/' || !slash ? 0 : (int)(slash - out) + 1;
+        need = snprintf(next, sizeof(next), "%.*s%s", folder_len, out, target);
+        if (need > 0 && (size_t)need < out_bytes && (size_t)need < sizeof(next))
+            memcpy(out, next, (size_t)need + 1);
+    }
+    return false;
+}
+
+enum status file_write_atomic(const char *name, struct str bytes, struct err *err) {
+    bool is_plain = !file_exists(name) || file_is_regular(name) || file_is_dir(name);
+    if (!is_plain) return write_in_place(name, bytes, err);
+    char path[PATH_BYTES], temp[PATH_BYTES];
+    if (!file_follow(name, path, sizeof(path)))
+        return err_set(err, ST_CREATE, "%s: name too long, or a circle of links", name);
     int need = snprintf(temp, sizeof(temp), "%s.part.%ld", path, (long)getpid());
     if (need < 0 || need >= (int)sizeof(temp))
         return err_set(err, ST_CREATE, "%s: name too long", path);

@@ -55,7 +55,12 @@ enum status file_read(const char *path, struct buf *out, struct err *err);
  * not fit is cut off. ST_MISSING, ST_IO. */
 enum status file_read_short(const char *path, char *storage, size_t bytes, struct str *out);
 
-/* Write under a temporary name in the same folder, sync, rename. What is there already and is no
+/* The file that a symbolic link points at, or that it would make; any other path as it is. False:
+ * it does not fit, or the links are a circle. */
+bool file_follow(const char *path, char *out, size_t out_bytes);
+
+/* Write under a temporary name in the same folder, sync, rename. A symbolic link stays: the file
+ * that it points at is replaced. What is there already and is no
  * regular file (/dev/stdout, a pipe) is written straight into: it must not be replaced. */
 enum status file_write_atomic(const char *path, struct str bytes, struct err *err);
 

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/file_out.h"
 #include "base/pool.h"
 #include "cli/batch_input.h"
 #include "cli/batch_partial.h"
@@ -56,6 +57,7 @@ static const struct flag flags[] = {
 struct job {
     const struct args *args;
     const char *in_path, *out_path;
+    char target[FILE_OUT_PATH_BYTES]; /* out_path, if that was a symbolic link to a file */
     struct settings settings;
     struct batch_input input;
     struct batch_origin origin;
@@ -84,6 +86,11 @@ static enum exit_code read_paths(struct job *j, struct err *err) {
         return usage_set(err, "batch: -o %s is a folder; give the name of a file", j->out_path);
     if (strcmp(j->out_path, "-") == 0 && args_on(a, "json"))
         return usage_set(err, "batch: --json and -o - both want standard output; give one of them");
+    if (is_stream(j)) return EXIT_FINE;
+    if (!file_follow(j->out_path, j->target, sizeof(j->target)))
+        return usage_set(err, "batch: -o %s is too long, or a circle of symbolic links",
+                         j->out_path);
+    j->out_path = j->target; /* the link stays */
     return EXIT_FINE;
 }
 

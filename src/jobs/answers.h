@@ -123,6 +123,16 @@ enum status conversations_items(struct store_db *db, struct str owner, struct st
 /* ST_MISSING; ST_BAD: an answer that will add to it is not complete. */
 enum status conversations_check_complete(struct store_db *db, struct str owner, struct str id,
                                          struct err *err);
+/* Which items it has. A number is not used twice, so two equal marks of a conversation mean that
+ * its items are the same. */
+struct conversation_mark {
+    int64_t item_count, last_item; /* the highest number; 0: no items */
+};
+enum status conversations_mark(struct store_db *db, struct str owner, struct str id,
+                               struct conversation_mark *out, struct err *err);
+/* ST_MISSING; ST_BAD: an item was added or deleted since it had this mark. */
+enum status conversations_check_unchanged(struct store_db *db, struct str owner, struct str id,
+                                          struct conversation_mark mark, struct err *err);
 /* A page: oldest first if `ascending`; `each` gets one item's id and its JSON. */
 enum status conversations_list(struct store_db *db, const struct answers_page *page, struct str id,
                                bool (*each)(void *ctx, struct str item_id, struct str json),

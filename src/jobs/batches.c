@@ -146,26 +146,25 @@ enum status batches_finalize(struct store_db *db, struct str id, enum line_state
     CHECK(rest == LINE_CANCELLED || rest == LINE_EXPIRED);
     struct batch_head b;
     TRY(batch_head_find(db, STR(""), id, &b, err));
-    if (b.state == BATCH_VALIDATING)
+    if (b.state == BATCH_VALIDATING && rest != LINE_EXPIRED)
         return err_set(err, ST_BAD, "batch %.*s is validating and has no results", STR_ARG(id));
     if (b.rest != LINE_WAITING || batch_state_is_final(b.state)) return ST_OK;
-    if (!b.is_started) { /* cancelled while it was validated: its lines do not count */
+    if (!b.is_started) { /* it was validating until now: its lines do not count */
         TRY(drop_lines(db, &b, err));
         TRY(add_line_set(db, b.number, err));
     }
-    return db_run(
-        db,
-        "UPDATE batches SET rest = ?1, finalizing_s = ?2,"
-        " state = CASE WHEN state = 2 THEN 3 ELSE state END," /* IN_PROGRESS, FINALIZING */
-        " cancelled = cancelled + CASE WHEN ?1 = 3"           /* LINE_CANCELLED */
-        "  THEN total - completed - failed - cancelled - expired ELSE 0 END,"
-        " expired = expired + CASE WHEN ?1 = 4" /* LINE_EXPIRED */
-        "  THEN total - completed - failed - cancelled - expired ELSE 0 END"
-        " WHERE number = ?3",
-        VALUES(V_INT(rest), V_INT(now_s), V_INT(b.number)), err);
+    return db_run(db,
+                  "UPDATE batches SET rest = ?1, finalizing_s = ?2,"
+                  " state = CASE WHEN state IN (0, 2) THEN 3 ELSE state END," /* FINALIZING */
+                  " cancelled = cancelled + CASE WHEN ?1 = 3"                 /* LINE_CANCELLED */
+                  "  THEN total - completed - failed - cancelled - expired ELSE 0 END,"
+                  " expired = expired + CASE WHEN ?1 = 4" /* LINE_EXPIRED */
+                  "  THEN total - completed - failed - cancelled - expired ELSE 0 END"
+                  " WHERE number = ?3",
+                  VALUES(V_INT(rest), V_INT(now_s), V_INT(b.number)), err);
 }
-_Static_assert(BATCH_IN_PROGRESS == 2 && BATCH_FINALIZING == 3 && LINE_CANCELLED == 3 &&
-                   LINE_EXPIRED == 4,
+_Static_assert(BATCH_VALIDATING == 0 && BATCH_IN_PROGRESS == 2 && BATCH_FINALIZING == 3 &&
+                   LINE_CANCELLED == 3 && LINE_EXPIRED == 4,
                "as batches_finalize writes them");
 
 enum status batches_finish(struct store_db *db, struct str id, const struct batch_end *end,

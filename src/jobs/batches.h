@@ -128,7 +128,7 @@ enum status batches_cancel(struct store_db *db, struct str owner, struct str id,
 /* ---- the end ---- */
 
 /* Lines that still wait get the state `rest` (CANCELLED or EXPIRED); the batch becomes FINALIZING,
- * unless it is CANCELLING. */
+ * unless it is CANCELLING. One that is VALIDATING can only expire, and loses its lines. */
 enum status batches_finalize(struct store_db *db, struct str id, enum line_state rest,
                              int64_t now_s, struct err *err);
 /* Every line in input order, after line `after` (-1: from the first), at most `limit`. */

@@ -202,6 +202,33 @@ enum status conversations_check_complete(struct store_db *db, struct str owner, 
                    STR_ARG(id));
 }
 
+enum status conversations_mark(struct store_db *db, struct str owner, struct str id,
+                               struct conversation_mark *out, struct err *err) {
+    int64_t number = 0;
+    *out = (struct conversation_mark){0};
+    TRY(find_number(db, owner, id, &number, err));
+    struct query q;
+    enum status st = query_begin(
+        &q, db, "SELECT count(*), coalesce(max(number), 0) FROM items WHERE conversation = ?",
+        VALUES(V_INT(number)), err);
+    if (st == ST_OK) st = query_next(&q);
+    if (st == ST_OK)
+        *out = (struct conversation_mark){.item_count = query_int(&q, 0),
+                                          .last_item = query_int(&q, 1)};
+    query_end(&q);
+    return st;
+}
+
+enum status conversations_check_unchanged(struct store_db *db, struct str owner, struct str id,
+                                          struct conversation_mark mark, struct err *err) {
+    struct conversation_mark now;
+    TRY(conversations_mark(db, owner, id, &now, err));
+    if (now.item_count == mark.item_count && now.last_item == mark.last_item) return ST_OK;
+    return err_set(err, ST_BAD,
+                   "conversation %.*s has changed since this request read its items; try again",
+                   STR_ARG(id));
+}
+
 enum status conversations_items(struct store_db *db, struct str owner, struct str id,
                                 size_t bytes_max, struct str *out, struct err *err) {
     int64_t number = 0;

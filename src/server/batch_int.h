@@ -152,6 +152,9 @@ void runs_set_due(struct batch_runs *all);
 
 void reading_begin(struct batch_run *run);
 void reading_destroy(struct batch_run *run);
+/* Has the batch been cancelled, or has it expired? Then it goes on with WRITING. No operation of it
+ * is under way; one that was to be tried again is dropped. */
+bool reading_end_early(struct batch_run *run);
 struct run_line *run_line_create(const struct batch_line *line);
 
 /* ---- batch_lines.c ---- */

@@ -119,10 +119,18 @@ static void start_lines(struct batch_runs *all) {
 
 /* ---- the timer ---- */
 
+/* An operation under way ends the step itself. One that is to be tried again is not: it may fail as
+ * long as the store is full. */
+static void check_reading(struct batch_run *run, int64_t now_s) {
+    if (now_s >= run->expires_s) run->is_expired = true;
+    if (run->is_busy || reading_end_early(run)) return;
+    if (!run->reading) reading_begin(run);
+}
+
 static void check_run(struct batch_run *run, int64_t now_us, int64_t now_s) {
+    if (run->step == RUN_READING) check_reading(run, now_s);
     if (run->retry_us && now_us >= run->retry_us) push_again(run);
     lines_store_again(run, now_us);
-    if (run->step == RUN_READING && !run->reading && !run->is_busy) reading_begin(run);
     if (run->step != RUN_RUNNING || run->is_expired || run->is_cancelled) return;
     if (now_s < run->expires_s) return;
     run->is_expired = true;
@@ -207,7 +215,8 @@ static void fill_run(struct batch_run *run, const struct batch_row *row) {
     run->expires_s = row->expires_s;
     run->output_after_s = row->output_after_s;
     run->is_cancelled = row->state == BATCH_CANCELLING;
-    run->is_expired = row->state == BATCH_FINALIZING && row->expired > 0;
+    const bool is_started = row->in_progress_s != 0; /* else it expired while it was validating */
+    run->is_expired = row->state == BATCH_FINALIZING && (row->expired > 0 || !is_started);
 }
 
 void batch_runs_add(struct batch_runs *all, const struct batch_row *row) {

@@ -46,6 +46,15 @@ void reading_destroy(struct batch_run *run) {
 
 /* ---- the end ---- */
 
+bool reading_end_early(struct batch_run *run) {
+    CHECK(!run->is_busy);
+    if (!run->is_cancelled && !run->is_expired) return false;
+    run->retry_us = 0;
+    reading_destroy(run);
+    run_begin(run, RUN_WRITING);
+    return true;
+}
+
 static void log_refused(const struct batch_run *run, const char *state, const char *text) {
     struct log_field fields[] = {log_text("id", str_of(run->id)), log_text("state", str_of(state)),
                                  log_text("text", str_of(text))};
@@ -75,8 +84,9 @@ static enum status start(struct batch_run *run, struct store_db *db, struct err 
 static void on_started(struct batch_run *run) {
     str_store(str_of(run->reading->check.model), run->model, sizeof(run->model));
     run->left = run->reading->check.good_count;
+    if (reading_end_early(run)) return;
     reading_destroy(run);
-    run_begin(run, run->is_cancelled ? RUN_WRITING : RUN_RUNNING);
+    run_begin(run, RUN_RUNNING);
 }
 
 static void end(struct batch_run *run) {
@@ -109,14 +119,11 @@ static void on_added(struct batch_run *run) {
         batch_check_add(&r->check, &(struct batch_fault){.code = "duplicate_custom_id",
                                                          .param = "custom_id",
                                                          .message = run->op.err.text});
-    if (run->is_cancelled) {
-        reading_destroy(run);
-        run_begin(run, RUN_WRITING);
-    } else if (r->is_last) {
+    if (reading_end_early(run)) return;
+    if (r->is_last)
         end(run);
-    } else {
+    else
         read_slice(run);
-    }
 }
 
 /* In libuv's pool. */
@@ -186,12 +193,7 @@ static enum status clear(struct batch_run *run, struct store_db *db, struct err 
 }
 
 static void on_cleared(struct batch_run *run) {
-    if (run->is_cancelled) {
-        reading_destroy(run);
-        run_begin(run, RUN_WRITING);
-    } else {
-        read_slice(run);
-    }
+    if (!reading_end_early(run)) read_slice(run);
 }
 
 void reading_begin(struct batch_run *run) {

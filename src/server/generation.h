@@ -28,6 +28,7 @@
 
 struct account;
 struct answer_grammar;
+struct conversation_mark;
 struct encoder;
 struct key;
 struct generation_choice;
@@ -106,6 +107,7 @@ struct generation_spec {
     bool is_batch;          /* a line of a batch */
     bool has_earlier;       /* the answer that it continues is part of its input */
     struct str body, items; /* of a durable one: its body, its own input as items; copied */
+    const struct conversation_mark *read; /* of the conversation that it continues; or NULL */
 };
 /* ST_FULL: its tenant has used up its share of the memory for answers. ST_UNAVAILABLE: all tenants
  * together have used it up. ST_BAD: it is larger than its tenant's share can be. ST_NOMEM. `e` has

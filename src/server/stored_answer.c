@@ -27,11 +27,12 @@ struct stored {
     struct generation *generation; /* until it was inserted */
     char id[ANSWER_ID_BYTES];
     bool is_inserted; /* there is a row */
-    bool is_locked;   /* its conversation has another answer that is not complete */
+    bool is_locked;   /* its conversation has another answer that is not complete, or has changed */
 
     struct store_op insert;
     struct buf body, items, prompt;
-    struct answer_row row; /* points into these and the generation, during `insert` */
+    struct answer_row row;         /* points into these and the generation, during `insert` */
+    struct conversation_mark read; /* of its conversation when its prompt was made */
 
     struct store_op finish;
     const struct answer *answer; /* of its generation, from the end on; NULL: `end` is complete */
@@ -81,6 +82,21 @@ static void put_whole(const struct answer *a, struct buf *out) {
 
 static bool is_responses(const struct answer *a) {
     return str_is(str_of(a->request->codec->name), "openai.responses");
+}
+
+enum status stored_answer_put_failed(const struct answer *a, struct buf *whole,
+                                     struct buf *pieces) {
+    struct encoder encoder;
+    CHECK(a->failure.status != 0);
+    CHECK(event_log_count(a->log) == 0);
+    put_whole(a, whole);
+    encoder_init(&encoder, a->request->codec, a, 0, FRAMING_SSE);
+    (void)encoder_run(&encoder, EVENTS_A_RUN, pieces);
+    const enum status st = encoder.status;
+    encoder_deinit(&encoder);
+    TRY(st);
+    TRY(buf_status(whole));
+    return buf_status(pieces);
 }
 
 /* On any thread: the answer has ended and does not change. */
@@ -222,13 +238,18 @@ static const struct sink_kind keeper_kind = {
 /* ---- the beginning ---- */
 
 /* That the conversation is there and free was seen before, too, but another request may have come
- * between. */
+ * between. One that has ended as well added its items, which this prompt lacks. */
+static enum status check_conversation(const struct stored *r, struct store_db *db,
+                                      struct err *err) {
+    const struct str owner = r->row.owner, id = r->row.conversation;
+    if (id.len == 0) return ST_OK;
+    TRY(conversations_check_complete(db, owner, id, err));
+    return conversations_check_unchanged(db, owner, id, r->read, err);
+}
+
 static enum status run_insert(struct store_op *op, struct store_db *db) {
     struct stored *r = LIST_ITEM(&op->in_store, struct stored, insert.in_store);
-    const struct str conversation = r->row.conversation;
-    enum status st = ST_OK;
-    if (conversation.len > 0)
-        st = conversations_check_complete(db, r->row.owner, conversation, &op->err);
+    const enum status st = check_conversation(r, db, &op->err);
     r->is_locked = st == ST_BAD;
     TRY(st);
     return answers_insert(db, &r->row, &op->err);
@@ -325,12 +346,13 @@ static enum status keep(struct server *s, struct generation *gen, struct stored 
     return ST_OK;
 }
 
-enum status stored_answer_keep(struct server *s, struct generation *gen, struct str body,
-                               struct str items) {
+enum status stored_answer_keep(struct server *s, struct generation *gen,
+                               const struct generation_spec *spec) {
     struct stored *r;
     TRY(keep(s, gen, &r));
-    buf_put_str(&r->body, body);
-    buf_put_str(&r->items, items);
+    buf_put_str(&r->body, spec->body);
+    buf_put_str(&r->items, spec->items);
+    if (spec->read) r->read = *spec->read;
     return buf_status(&r->body) == ST_OK && buf_status(&r->items) == ST_OK ? ST_OK : ST_NOMEM;
 }
 

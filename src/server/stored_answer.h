@@ -26,17 +26,24 @@
 #include "base/status.h"
 #include "base/str.h"
 
+struct answer;
 struct answer_row;
+struct buf;
 struct generation;
+struct generation_spec;
 struct server;
 struct sink;
 
-/* Make a generation that was not started durable; its sink is added. `body` is its request's body,
- * complete; `items` its own input as items, or empty. Both are copied. ST_NOMEM. */
-enum status stored_answer_keep(struct server *s, struct generation *gen, struct str body,
-                               struct str items);
+/* Make a generation that was not started durable; its sink is added. The body, the items and the
+ * mark of `spec` are copied. ST_NOMEM. */
+enum status stored_answer_keep(struct server *s, struct generation *gen,
+                               const struct generation_spec *spec);
 /* The same for one that was read from the store. */
 enum status stored_answer_resume(struct server *s, struct generation *gen);
+
+/* The object and the events of an answer that failed before its first event: its `log` is empty,
+ * and it needs no model. ST_NOMEM. */
+enum status stored_answer_put_failed(const struct answer *a, struct buf *whole, struct buf *pieces);
 
 /* generations_options.on_prepared. */
 void stored_answer_insert(void *ctx, struct generation *gen);

@@ -29,6 +29,7 @@ enum {
     LOST_MAX = 3,        /* engines lost while an answer was generated: it may be the cause */
     AGAIN_US = 1000000,
 };
+static const size_t ENDING_BYTES_MAX = (size_t)256 << 20; /* it repeats fields of the request */
 
 /* One row on its way from the store to a generation. */
 struct recovery {
@@ -115,14 +116,6 @@ static void check_row(struct recovery *r, const struct served_model *m, const st
                    STR_ARG(r->row.fingerprint), m->fingerprint);
 }
 
-static struct served_model *any_text_model(const struct server *s) {
-    for (uint32_t i = 0; i < registry_count(s->registry); i++) {
-        struct served_model *m = registry_at(s->registry, i);
-        if (m->state == LOAD_READY && m->engine) return m;
-    }
-    return NULL;
-}
-
 static struct served_model *model_of(const struct server *s, struct str name) {
     struct served_model *m;
     struct api_error e = {0};
@@ -135,21 +128,47 @@ struct ending {
     struct store_op op;
     struct server *server;
     char id[ANSWER_ID_BYTES];
-    struct buf whole;
+    struct buf whole, pieces;
 };
 
 static enum status run_ending(struct store_op *op, struct store_db *db) {
     struct ending *t = LIST_ITEM(&op->in_store, struct ending, op.in_store);
-    struct answer_end end = {
-        .state = ANSWER_FAILED, .whole = buf_str(&t->whole), .finished_s = clock_wall_s()};
+    struct answer_end end = {.state = ANSWER_FAILED,
+                             .whole = buf_str(&t->whole),
+                             .pieces = buf_str(&t->pieces),
+                             .finished_s = clock_wall_s()};
     return answers_finish(db, str_of(t->id), &end, &op->err);
+}
+
+static void ending_destroy(struct ending *t) {
+    buf_deinit(&t->whole);
+    buf_deinit(&t->pieces);
+    mem_free(t);
 }
 
 static void ending_done(struct store_op *op) {
     struct ending *t = LIST_ITEM(&op->in_store, struct ending, op.in_store);
     if (store_may_recover(op->status)) stored_answers_recover_again(t->server);
-    buf_deinit(&t->whole);
-    mem_free(t);
+    ending_destroy(t);
+}
+
+/* In the answer's own format, which needs neither a model nor a key. */
+static enum status put_end(struct recovery *r, struct ending *t) {
+    struct answer a = {.request = &r->request,
+                       .model = r->row.model,
+                       .fingerprint = r->row.fingerprint,
+                       .created_s = r->row.created_s,
+                       .failure = r->error};
+    if (!r->codec) { /* a format that this version does not know */
+        api_error_put_openai(&r->error, r->row.request_id, &t->whole);
+        return buf_status(&t->whole);
+    }
+    if (!r->request.codec) api_request_init(&r->request, r->codec); /* its body is not JSON */
+    str_store(r->row.id, a.id, sizeof(a.id));
+    enum status st = event_log_create(&a.log, 0);
+    if (st == ST_OK) st = stored_answer_put_failed(&a, &t->whole, &t->pieces);
+    event_log_destroy(a.log);
+    return st;
 }
 
 static void end_row(struct recovery *r) {
@@ -161,9 +180,14 @@ static void end_row(struct recovery *r) {
     t->server = r->server;
     t->op = (struct store_op){.run = run_ending, .done = ending_done};
     str_store(r->row.id, t->id, sizeof(t->id));
-    buf_init(&t->whole, 1 << 16);
-    api_error_put_openai(&r->error, r->row.request_id, &t->whole);
-    storage_push(r->server, &t->op);
+    buf_init(&t->whole, ENDING_BYTES_MAX);
+    buf_init(&t->pieces, ENDING_BYTES_MAX);
+    if (put_end(r, t) == ST_OK) {
+        storage_push(r->server, &t->op);
+    } else {
+        ending_destroy(t);
+        stored_answers_recover_again(r->server);
+    }
 }
 
 static void log_row(const struct recovery *r) {
@@ -174,8 +198,7 @@ static void log_row(const struct recovery *r) {
     log_line(s->log, ok ? LOG_INFO : LOG_WARN, "resumed", fields, ok ? 2 : 3);
 }
 
-/* Make the generation as it was, and start it. One with an error fails at once, so that its end is
- * written in its own format. */
+/* Make the generation as it was, and start it. */
 static void resume_row(struct recovery *r, struct served_model *m, const struct key *key) {
     struct server *s = r->server;
     struct generation *gen;
@@ -205,11 +228,8 @@ static void resume_row(struct recovery *r, struct served_model *m, const struct 
     const bool is_kept = stored_answer_resume(s, gen) == ST_OK;
     if (!is_kept) stored_answers_recover_again(s);
     gen->is_recovered = true;
-    if (!is_kept || r->error.status != 0) {
-        if (is_kept)
-            e = r->error;
-        else
-            api_refuse(&e, 503, NULL, "out_of_memory", "the server has no memory for this answer");
+    if (!is_kept) {
+        api_refuse(&e, 503, NULL, "out_of_memory", "the server has no memory for this answer");
         generation_fail(gen, &e); /* not started: it is freed */
         return;
     }
@@ -243,8 +263,7 @@ static void row_read(struct store_op *op) {
     check_row(r, m, key);
     log_row(r);
     bool is_here = key && generation_find(s->generations, key, r->row.id);
-    if (!m) m = any_text_model(s);
-    if (!is_here && m && r->codec && r->request.codec) /* without a key it ends at once */
+    if (!is_here && r->error.status == 0)
         resume_row(r, m, key);
     else if (!is_here)
         end_row(r);

@@ -232,7 +232,7 @@ enum status text_generation_create(struct server *s, const struct http_head *hea
     gen->is_findable = gen->survives || gen->request.stream;
     if (s->tracer) trace_id_read(header(head, "traceparent"), &gen->trace);
     if (spec->body.len == 0) return ST_OK;
-    if (stored_answer_keep(s, gen, spec->body, spec->items) == ST_OK) return ST_OK;
+    if (stored_answer_keep(s, gen, spec) == ST_OK) return ST_OK;
     gen->survives = false;
     generation_start(gen, NULL); /* frees it */
     return api_refuse(e, 503, NULL, "out_of_memory", "the server has no memory for this request");
@@ -276,7 +276,8 @@ struct text_task {
     struct buf body;    /* of one that is durable, or continues an earlier answer; else empty */
     struct buf items;   /* of a durable one of /v1/responses: its own input */
     struct buf earlier; /* items of the conversation so far */
-    struct store_op op; /* reads these */
+    struct conversation_mark read; /* of `conversation`, with these items */
+    struct store_op op;            /* reads these */
     char id[SERVER_ID_BYTES];
     bool is_local;
     char previous[EARLIER_ID_BYTES], conversation[EARLIER_ID_BYTES]; /* of what it continues */
@@ -297,6 +298,7 @@ static void start_generation(struct http_request *req, struct text_task *t) {
     else if (is_durable(&t->request, req->head)) {
         spec.body = buf_str(&t->body);
         spec.items = buf_str(&t->items);
+        spec.read = &t->read;
     }
     if (text_generation_create(req->server, req->head, &spec, &gen, &e) != ST_OK) {
         respond_error(req, &e);
@@ -425,8 +427,10 @@ static enum status read_earlier(struct store_op *op, struct store_db *db) {
     struct str items = {0}, id = k->previous, owner = str_of(t->base.key->owner);
     if (k->previous.len > 0 && !stored_id_read(k->previous, "resp_", &id)) return ST_MISSING;
     /* After a crash an answer that the client has seen may be generated once more. */
-    if (k->previous.len == 0)
+    if (k->previous.len == 0) {
         TRY(conversations_check_complete(db, owner, k->conversation, &op->err));
+        TRY(conversations_mark(db, owner, k->conversation, &t->read, &op->err));
+    }
     enum status st =
         k->previous.len > 0
             ? answers_items(db, owner, id, MERGED_BYTES_MAX, &items, &op->err)

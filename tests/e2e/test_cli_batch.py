@@ -105,6 +105,16 @@ def test_the_input_is_not_overwritten(model, tmp_path):
     assert source.read_text() == text
 
 
+def test_an_output_that_is_a_link_stays_one(model, tmp_path):
+    source, link = write(tmp_path / "in", lines_of(2)), tmp_path / "link"
+    (tmp_path / "far").mkdir()
+    link.symlink_to("far/out")
+    for _ in range(2):  # first it points at nothing
+        batch(model, source, link, *SIM)
+        assert link.is_symlink() and len(read(tmp_path / "far" / "out")) == 2
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["far", "in", "link", "out"]
+
+
 def test_results_come_in_the_order_of_the_lines(model, tmp_path):
     source, target = write(tmp_path / "in", lines_of(50)), tmp_path / "out"
     summary = batch(model, source, target, *SIM)

@@ -14,6 +14,7 @@ import time
 
 import pytest
 
+from cli_lib import GOLDEN
 from server_lib import (FAST, Server, http_request, parse_events, read_all, read_until, statuses,
                         tiny_model, wait_until)
 
@@ -275,6 +276,32 @@ def test_one_response_at_a_time_extends_a_conversation(model, tmp_path):
         assert server.post("/v1/responses", response_body(conversation=made)).status == 200
 
 
+def test_a_response_is_refused_if_its_conversation_changes_before_it_is_stored(model, tmp_path):
+    """Between reading the items and storing its row, the request parses 7 MiB again. Other requests
+    add items during all of that time."""
+    with serve(model, tmp_path) as server:
+        made = server.post("/v1/conversations", {}).json["id"]
+        path = f"/v1/conversations/{made}/items"
+        one = {"items": [{"type": "message", "role": "user", "content": "a"}]}
+        body = response_body(4, conversation=made, padding="x" * (7 << 20))
+        sock = server.connect()
+        sock.sendall(http_request("POST", "/v1/responses", json.dumps(body).encode(),
+                                  connection="close"))
+        sock.setblocking(False)
+        answer = b""
+        while not answer:
+            assert server.plain("POST", path, one).status == 200
+            with contextlib.suppress(BlockingIOError):
+                answer = sock.recv(1 << 16)
+        sock.setblocking(True)
+        answer += read_all(sock)
+        assert statuses(answer) == [409] and b"conversation_locked" in answer
+        assert b"has changed since" in answer
+        seen = server.plain("GET", f"{path}?limit=100").json["data"]
+        assert all(item["role"] == "user" for item in seen)
+        assert server.post("/v1/responses", response_body(4, conversation=made)).status == 200
+
+
 # --- chats ---
 
 def test_the_messages_of_a_stored_chat_are_listed(client):
@@ -449,6 +476,44 @@ def test_an_answer_whose_key_was_removed_ends_in_its_own_format(model, tmp_path)
         assert "was removed" in reply["error"]["message"]
         events = server.get(f"/v1/responses/{made['id']}?stream=true").events
         assert events[-1][0] == "response.failed" and "was removed" in events[-1][2]
+
+
+def test_answers_end_in_their_own_formats_where_no_model_writes_text(model, tmp_path):
+    bodies = {"/v1/responses": response_body(300, background=True, instructions="Be brief.",
+                                             include=["message.output_text.logprobs"]),
+              "/v1/chat/completions": chat_body(300, stream=True, logprobs=True),
+              "/v1/completions": {"model": "tiny", "prompt": "a", "max_tokens": 300, "echo": True},
+              "/v1/messages": chat_body(300, stream=True),
+              "/api/chat": chat_body(stream=True, options={"num_predict": 300})}
+    with crashing(model, tmp_path) as server, contextlib.ExitStack() as stack:
+        for path, body in bodies.items():
+            sock = stack.enter_context(server.connect())
+            sock.sendall(http_request("POST", path, json.dumps(body).encode(),
+                                      x_request_id=path.replace("/", "-"), x_jitney_keep="durable"))
+        with sqlite3.connect(tmp_path / "data" / "jitney.db") as db:
+            assert wait_until(lambda: db.execute("SELECT count(*) FROM answers").fetchone()[0] == 5)
+    with Server(GOLDEN / "bert", "--data-dir", tmp_path / "data") as server:
+        assert wait_until(lambda: sum("event=resumed" in line for line in server.lines) == 5)
+
+        def last(path):
+            return server.get("/v1/requests/" + path.replace("/", "-"), headers=EVENTS).events
+        assert wait_until(lambda: server.plain("GET", "/v1/requests/-api-chat").status == 200)
+        name, _, data = last("/v1/responses")[-1]
+        reply = json.loads(data)["response"]
+        assert name == "response.failed" and reply["id"].startswith("resp_")
+        assert (reply["status"], reply["model"]) == ("failed", "tiny")
+        assert reply["instructions"] == "Be brief."
+        assert "not served any more" in reply["error"]["message"]
+        found = server.get(f"/v1/responses/{reply['id']}").json
+        assert found["status"] == "failed" and found["error"] == reply["error"]
+        for path in ("/v1/chat/completions", "/v1/completions"):
+            events = last(path)
+            assert json.loads(events[0][2])["error"]["code"] == "model_not_found"
+            assert events[-1][2] == "[DONE]"
+        name, _, data = last("/v1/messages")[-1]
+        assert name == "error" and json.loads(data)["type"] == "error"
+        reply = server.plain("GET", "/v1/requests/-api-chat", headers=EVENTS)
+        assert "not served any more" in reply.json["error"]
 
 
 # --- owners and the folder ---

@@ -337,6 +337,38 @@ static void test_an_atomic_write_replaces_the_file_and_leaves_no_other(void **st
     assert_int_equal(rmdir(folder), 0); /* fails if anything is left in it */
 }
 
+static void test_a_symbolic_link_is_written_through_and_stays(void **state) {
+    (void)state;
+    char folder[] = "/tmp/jitney-test-XXXXXX", file[64], link[64], far[64], to[64];
+    struct err err = {0};
+    struct buf now;
+    assert_non_null(mkdtemp(folder));
+    assert_true(path_join(file, sizeof(file), folder, "file"));
+    assert_true(path_join(link, sizeof(link), folder, "link"));
+    assert_true(path_join(far, sizeof(far), folder, "far"));
+    assert_int_equal(symlink("file", link), 0); /* beside it */
+    assert_int_equal(symlink(link, far), 0);
+    for (int i = 0; i < 2; i++) { /* first it points at nothing */
+        assert_true(file_follow(far, to, sizeof(to)));
+        assert_string_equal(to, file);
+        assert_int_equal(file_write_atomic(far, i ? STR("2nd") : STR("1st"), &err), ST_OK);
+        buf_init(&now, 100);
+        assert_int_equal(file_read(file, &now, &err), ST_OK);
+        assert_string_equal(buf_text(&now), i ? "2nd" : "1st");
+        buf_deinit(&now);
+        assert_int_equal(unlink(file), 0);
+        if (i == 0) assert_int_equal(file_write_atomic(file, STR("old"), &err), ST_OK);
+    }
+    assert_false(file_follow(far, to, 8));
+    assert_int_equal(unlink(link), 0); /* still links */
+    assert_int_equal(symlink(far, link), 0);
+    assert_false(file_follow(far, to, sizeof(to)));
+    assert_int_equal(file_write_atomic(far, STR("x"), &err), ST_CREATE);
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(unlink(far), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void test_rng_is_a_function_of_its_place(void **state) {
     (void)state;
     assert_int_equal(rng_at(0, 0, 0), rng_at(0, 0, 0));
@@ -380,6 +412,7 @@ int main(void) {
         cmocka_unit_test(test_pool_runs_everyone_and_barriers_publish),
         cmocka_unit_test(test_a_pipe_is_refused_without_waiting_for_a_writer),
         cmocka_unit_test(test_an_atomic_write_replaces_the_file_and_leaves_no_other),
+        cmocka_unit_test(test_a_symbolic_link_is_written_through_and_stays),
         cmocka_unit_test(test_rng_is_a_function_of_its_place),
         cmocka_unit_test(test_a_device_is_written_into_and_not_replaced),
     };

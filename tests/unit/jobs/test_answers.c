@@ -12,6 +12,7 @@ struct args {
     struct str owner, id, text;
     struct str out;
     struct conversation_row conversation;
+    struct conversation_mark mark;
     int64_t number;
     uint32_t count;
     bool with_texts;
@@ -93,6 +94,14 @@ static enum status do_append(struct store_db *db, void *ctx, struct err *err) {
 static enum status do_conversation_items(struct store_db *db, void *ctx, struct err *err) {
     struct args *a = ctx;
     return conversations_items(db, a->owner, a->id, a->bytes_max, &a->out, err);
+}
+static enum status do_mark(struct store_db *db, void *ctx, struct err *err) {
+    struct args *a = ctx;
+    return conversations_mark(db, a->owner, a->id, &a->mark, err);
+}
+static enum status do_check_unchanged(struct store_db *db, void *ctx, struct err *err) {
+    struct args *a = ctx;
+    return conversations_check_unchanged(db, a->owner, a->id, a->mark, err);
 }
 static bool note_item(void *ctx, struct str item_id, struct str json) {
     struct args *a = ctx;
@@ -403,6 +412,39 @@ static void test_items_of_a_conversation_have_ids_of_their_own(void **state) {
     assert_st(test_run(t, do_append, &c), ST_BAD);
 }
 
+static void test_a_mark_of_a_conversation_ends_with_each_change_of_its_items(void **state) {
+    struct test_store *t = *state;
+    struct args other = {.owner = STR("ann"), .id = STR("c2"), .text = STR("{}")};
+    struct args c = {.owner = STR("ann"), .id = STR("c1"), .text = STR("{}")};
+    assert_st(test_read(t, do_mark, &c), ST_MISSING);
+    assert_st(test_run(t, do_conversation, &c), ST_OK);
+    assert_st(test_run(t, do_conversation, &other), ST_OK);
+    const struct {
+        test_fn *run;
+        const char *text;
+    } changes[] = {{do_append, "[{\"id\":\"x\"}]"},
+                   {do_append, "[{\"id\":\"y\"}]"},
+                   {do_delete_item, "x"},
+                   {do_delete_item, "y"}};
+    for (size_t i = 0; i < sizeof(changes) / sizeof(*changes); i++) {
+        assert_st(test_read(t, do_mark, &c), ST_OK);
+        other.text = STR("[{}]");
+        assert_st(test_run(t, do_append, &other), ST_OK);
+        assert_st(test_read(t, do_check_unchanged, &c), ST_OK);
+        c.text = str_of(changes[i].text);
+        assert_st(test_run(t, changes[i].run, &c), ST_OK);
+        assert_st(test_read(t, do_check_unchanged, &c), ST_BAD);
+    }
+    assert_st(test_read(t, do_mark, &c), ST_OK);
+    c.text = STR("[{\"id\":\"x\"}]");
+    assert_st(test_run(t, do_append, &c), ST_OK);
+    c.text = STR("x");
+    assert_st(test_run(t, do_delete_item, &c), ST_OK);
+    assert_st(test_read(t, do_check_unchanged, &c), ST_OK); /* without items, as before */
+    assert_st(test_run(t, do_conversation_delete, &c), ST_OK);
+    assert_st(test_read(t, do_check_unchanged, &c), ST_MISSING);
+}
+
 static void test_a_deleted_conversation_is_gone_at_once(void **state) {
     struct test_store *t = *state;
     struct args c = {.owner = STR("ann"), .id = STR("c1"), .text = STR("{\"a\":1}")};
@@ -444,6 +486,7 @@ int main(void) {
         CASE(test_answers_that_ended_expire),
         CASE(test_a_conversation_gets_input_and_output_once),
         CASE(test_items_of_a_conversation_have_ids_of_their_own),
+        CASE(test_a_mark_of_a_conversation_ends_with_each_change_of_its_items),
         CASE(test_a_deleted_conversation_is_gone_at_once),
     };
     return cmocka_run_group_tests(cases, NULL, NULL);

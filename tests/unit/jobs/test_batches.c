@@ -234,7 +234,7 @@ static enum status validate(struct store_db *db, void *ctx, struct err *err) {
     const struct batch_line same_line = {.number = 0, .custom_id = STR("other")};
     EXPECT(batches_add_line(db, B, &same_line, err), ST_BAD);
     EXPECT(put(db, 0, LINE_DONE, err), ST_BAD);
-    EXPECT(batches_finalize(db, B, LINE_EXPIRED, 30, err), ST_BAD);
+    EXPECT(batches_finalize(db, B, LINE_CANCELLED, 30, err), ST_BAD);
     EXPECT(batches_clear_lines(db, B, err), ST_OK);
     EXPECT(add_line(db, 0, 0, err), ST_OK); /* as if it were the first time */
     EXPECT(batches_start(db, B, 1, STR("m"), 20, err), ST_OK);

@@ -6,7 +6,7 @@
  * Method: the whole server with a store in a folder of its own; the engine is stepped by hand, and
  *         functions of the store and of the engine fail when they are told to.
  * wrap: clock_now engine_start log_line tracer_add uv_now uv_timer_start
- * wrap: batches_put_result engine_submit files_abandon files_append clock_wall_s */
+ * wrap: batches_add_line batches_finish batches_put_result engine_submit files_abandon files_append clock_wall_s */
 #include "server_rig.h"
 
 #include "jobs/batches.h"
@@ -55,6 +55,30 @@ enum status __wrap_engine_submit(struct engine *e, const struct request_spec *sp
     if (spec->is_batch && takes(&fail_submits))
         return err_set(err, (enum status)atomic_load(&submit_status), "it was told to fail");
     return __real_engine_submit(e, spec, out, err);
+}
+
+static atomic_uint fail_lines; /* that are added to a batch */
+
+enum status __real_batches_add_line(struct store_db *db, struct str id,
+                                    const struct batch_line *line, struct err *err);
+enum status __wrap_batches_add_line(struct store_db *db, struct str id,
+                                    const struct batch_line *line, struct err *err);
+enum status __wrap_batches_add_line(struct store_db *db, struct str id,
+                                    const struct batch_line *line, struct err *err) {
+    if (takes(&fail_lines)) return err_set(err, ST_FULL, "the disk is full");
+    return __real_batches_add_line(db, id, line, err);
+}
+
+static atomic_uint fail_ends; /* of batches */
+
+enum status __real_batches_finish(struct store_db *db, struct str id, const struct batch_end *end,
+                                  struct err *err);
+enum status __wrap_batches_finish(struct store_db *db, struct str id, const struct batch_end *end,
+                                  struct err *err);
+enum status __wrap_batches_finish(struct store_db *db, struct str id, const struct batch_end *end,
+                                  struct err *err) {
+    if (takes(&fail_ends)) return err_set(err, ST_FULL, "the disk is full");
+    return __real_batches_finish(db, id, end, err);
 }
 
 enum status __real_files_append(struct store_db *db, struct str id, struct str bytes,
@@ -498,6 +522,66 @@ static void test_a_batch_that_expired_stays_so_when_the_clock_goes_back(void **s
     batch_rig_close(&b);
 }
 
+static void until_line_has_failed(struct batch_rig *b) {
+    const int64_t began_us = __real_clock_now(&clock_real);
+    const unsigned before = atomic_load(&fail_lines);
+    while (atomic_load(&fail_lines) == before) {
+        assert_false(rig_is_late(began_us));
+        turn(b);
+    }
+}
+
+static void until_end_has_failed(struct batch_rig *b) {
+    const int64_t began_us = __real_clock_now(&clock_real);
+    const unsigned before = atomic_load(&fail_ends);
+    while (atomic_load(&fail_ends) == before) {
+        assert_false(rig_is_late(began_us));
+        turn(b);
+    }
+}
+
+/* Its lines can never be stored. */
+static void test_a_batch_expires_on_time_while_the_store_is_full(void **state) {
+    (void)state;
+    struct batch_rig b;
+    batch_rig_open(&b);
+    atomic_store(&fail_lines, 1000000);
+    create(&b, 4);
+    until_line_has_failed(&b);
+    assert_counts(&b, "validating", 0, 0);
+    assert_int_equal(runs_of(&b)->open, 1);
+    atomic_store(&wall_ahead_s, 2 * DAY_S);
+    rig_pass_us(1000000);
+    until_ended(&b);
+    assert_int_equal(runs_of(&b)->readings, 0);
+    assert_counts(&b, "expired", 0, 0);
+    atomic_store(&fail_lines, 0);
+    atomic_store(&wall_ahead_s, 0);
+    batch_rig_close(&b);
+}
+
+/* The server ends before the end of the batch is stored. */
+static void test_a_batch_that_expired_while_it_was_read_stays_so(void **state) {
+    (void)state;
+    struct batch_rig b;
+    batch_rig_open(&b);
+    atomic_store(&fail_lines, 1000000);
+    create(&b, 4);
+    until_line_has_failed(&b);
+    atomic_store(&fail_ends, 1000000);
+    atomic_store(&wall_ahead_s, 2 * DAY_S);
+    rig_pass_us(1000000);
+    until_end_has_failed(&b);
+    end_server(&b);
+    atomic_store(&fail_lines, 0);
+    atomic_store(&fail_ends, 0);
+    atomic_store(&wall_ahead_s, 0);
+    begin_next_server(&b);
+    until_ended(&b);
+    assert_counts(&b, "expired", 0, 0);
+    batch_rig_close(&b);
+}
+
 static void test_what_is_left_at_the_end_is_run_by_the_next_server(void **state) {
     (void)state;
     struct batch_rig b;
@@ -575,6 +659,8 @@ int main(void) {
         cmocka_unit_test(test_a_batch_that_is_being_created_is_removed_by_the_next_server_alone),
         cmocka_unit_test(test_a_clock_that_goes_back_changes_nothing),
         cmocka_unit_test(test_a_batch_that_expired_stays_so_when_the_clock_goes_back),
+        cmocka_unit_test(test_a_batch_expires_on_time_while_the_store_is_full),
+        cmocka_unit_test(test_a_batch_that_expired_while_it_was_read_stays_so),
         cmocka_unit_test(test_what_is_left_at_the_end_is_run_by_the_next_server),
         cmocka_unit_test(test_a_file_whose_client_has_gone_away_is_removed),
     };
