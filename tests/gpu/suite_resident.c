@@ -99,6 +99,8 @@ static void check_steps(struct checks *c, const struct plan *p, struct shaped *u
     }
     check_that(c, is_fine, "%s: a step failed", p->shape.name);
     struct cuda_library_resident done = cuda_program_resident(resident->program);
+    if (done.is_off) printf("  %s\n", done.why_not); /* the card cannot do it */
+    if (done.is_off) return;
     check_that(
         c,
         !done.why_not && done.layers == p->shape.layers && done.steps >= (c->is_quick ? STEPS : 1),

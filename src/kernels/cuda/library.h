@@ -89,6 +89,7 @@ struct cuda_library_resident {
     uint64_t steps;
     uint32_t layers;
     const char *why_not;
+    bool is_off; /* it was not asked for, or the card is none of Hopper's */
 };
 #define CUDA_LIBRARY_RESIDENT "jitney_cuda_resident"
 typedef struct cuda_library_resident cuda_library_resident_fn(const struct device_program *p);

@@ -502,7 +502,8 @@ __attribute__((visibility("default"))) cuda_library_resident_fn jitney_cuda_resi
 
 struct cuda_library_resident jitney_cuda_resident(const struct device_program *p) {
     const struct cuda_layers *l = p->layers;
-    if (!l) return (struct cuda_library_resident){.why_not = "step=resident is off"};
+    if (!l)
+        return (struct cuda_library_resident){.why_not = "step=resident is off", .is_off = true};
     return (struct cuda_library_resident){
         .steps = l->steps, .layers = l->count, .why_not = l->why_not};
 }
