@@ -6,7 +6,8 @@
  * Method: the whole server with a store in a folder of its own; the engine is stepped by hand, and
  *         functions of the store and of the engine fail when they are told to.
  * wrap: clock_now engine_start log_line tracer_add uv_now uv_timer_start
- * wrap: batches_add_line batches_finish batches_put_result engine_submit files_abandon files_append clock_wall_s */
+ * wrap: batches_add_line batches_finish batches_put_result engine_submit files_abandon files_append
+ * wrap: clock_wall_s */
 #include "server_rig.h"
 
 #include "jobs/batches.h"
