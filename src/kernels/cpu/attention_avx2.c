@@ -50,6 +50,21 @@ VEC_INLINE void attn_load_codes(const uint8_t *p, const int is_high, const int v
     }
 }
 
+VEC_INLINE vec attn_load_sums(const int32_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
+VEC_INLINE void attn_load_units(const uint8_t *p, vec out[2]) {
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        const __m128i *at = (const __m128i *)(const void *)(p + 8 * i);
+        __m256i code = _mm256_cvtepu8_epi32(_mm_loadl_epi64(at));
+        code = _mm256_slli_epi32(code, INT4_UNIT_SHIFT);
+        out[i] =
+            _mm256_castsi256_ps(_mm256_add_epi32(code, _mm256_set1_epi32((int)int4_unit_first)));
+    }
+}
+
 /* Of a tile's keys in a group: 2 * step of eight tokens twice in a lane of 32 bits, for products of
  * pairs; and -step * (16 + offset) in the lower half of one. */
 VEC_INLINE void load_groups(const uint8_t *bytes, __m256i twice[2], __m256i base[2]) {

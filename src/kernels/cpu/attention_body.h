@@ -11,6 +11,8 @@
  *                                           as `vectors` vectors: TILE_VECTORS, twice or half that
  *     attn_load_codes(p, is_high, vectors, out)   codes of KV_I4 as `vectors` vectors: the low or
  *                                           the high halves of as many bytes
+ *     attn_load_sums(p)                     whole numbers as a vector
+ *     attn_load_units(p, out)               the units of 16 tokens of KV_I4
  *     attn_multiply_codes(s, tile, queries, sums)   of KV_I4: the products of all queries with a
  *                                           tile's keys in whole numbers, to sums[query][token]
  *     attn_prefetch(p)                      starts to read the cache line at p

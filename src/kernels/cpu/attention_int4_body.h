@@ -13,12 +13,17 @@ struct int4_steps {
 };
 ATTN_INLINE void int4_steps_of(const uint8_t *tile, uint32_t head_dim, uint32_t group,
                                struct int4_steps *out) {
-    const uint8_t *units = tile + kv_scales_offset(KV_I4, head_dim);
     const uint8_t *bytes = tile + kv_group_offset(head_dim, group);
-    for (int i = 0; i < KV_TILE_TOKENS; i++) {
-        float size = int4_unit(units[i]) * (float)((bytes[i] & 15) + 1);
-        out->step[i] = 2.0f * size;
-        out->base[i] = -size * (float)((bytes[i] >> 4) + 16 + INT4_OFFSET_LEAST);
+    vec unit[TILE_VECTORS], step[TILE_VECTORS], offset[TILE_VECTORS];
+    attn_load_units(tile + kv_scales_offset(KV_I4, head_dim), unit);
+    attn_load_codes(bytes, 0, TILE_VECTORS, step);
+    attn_load_codes(bytes, 1, TILE_VECTORS, offset);
+#pragma GCC unroll 4
+    for (int i = 0; i < TILE_VECTORS; i++) {
+        vec size = vec_mul(unit[i], vec_add(step[i], vec_set1(1.0f)));
+        vec from = vec_add(offset[i], vec_set1((float)(16 + INT4_OFFSET_LEAST)));
+        vec_store(out->step + (size_t)i * VEC_LANES, vec_add(size, size));
+        vec_store(out->base + (size_t)i * VEC_LANES, vec_neg(vec_mul(size, from)));
     }
 }
 

@@ -49,6 +49,19 @@ VEC_INLINE void attn_load_codes(const uint8_t *p, const int is_high, const int v
     }
 }
 
+VEC_INLINE vec attn_load_sums(const int32_t *p) { return vcvtq_f32_s32(vld1q_s32(p)); }
+
+VEC_INLINE void attn_load_units(const uint8_t *p, vec out[4]) {
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        uint16x8_t wide = vmovl_u8(vld1_u8(p + 8 * i));
+        uint32x4_t low = vshlq_n_u32(vmovl_u16(vget_low_u16(wide)), INT4_UNIT_SHIFT);
+        uint32x4_t high = vshlq_n_u32(vmovl_high_u16(wide), INT4_UNIT_SHIFT);
+        out[2 * i] = vreinterpretq_f32_u32(vaddq_u32(low, vdupq_n_u32(int4_unit_first)));
+        out[2 * i + 1] = vreinterpretq_f32_u32(vaddq_u32(high, vdupq_n_u32(int4_unit_first)));
+    }
+}
+
 /* Plain loops, of which the compiler makes widening products. */
 static void multiply_codes(const struct attn_segment *s, const uint8_t *tile,
                            const struct attn_query *q, int32_t sums[KV_TILE_TOKENS]) {

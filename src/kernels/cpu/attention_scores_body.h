@@ -75,16 +75,20 @@ ATTN_INLINE void multiply_int4_keys(const struct attn_segment *s, uint32_t t, co
                                     float p[ATTN_FEW][ATTN_SEGMENT]) {
     const uint8_t *tile = s->k[t], *units = tile + kv_scales_offset(KV_I4, s->head_dim);
     int32_t sums[ATTN_FEW][KV_TILE_TOKENS];
-    float unit[KV_TILE_TOKENS];
-    for (int i = 0; i < KV_TILE_TOKENS; i++) unit[i] = int4_unit(units[i]);
+    vec unit[TILE_VECTORS];
+    attn_load_units(units, unit);
     if (prefetches(queries, KV_I4))
         for (uint32_t c = 0; c < kv_side_bytes(KV_I4, s->head_dim); c += 64)
             attn_prefetch(s->v[t] + c);
     attn_multiply_codes(s, tile, queries, sums);
     for (int i = 0; i < queries; i++) {
         float *out = p[i] + (size_t)t * KV_TILE_TOKENS;
-        for (int j = 0; j < KV_TILE_TOKENS; j++)
-            out[j] = (float)sums[i][j] * unit[j] * s->query[i].codes_scale;
+#pragma GCC unroll 4
+        for (int j = 0; j < TILE_VECTORS; j++) {
+            vec sum = attn_load_sums(sums[i] + (size_t)j * VEC_LANES);
+            vec_store(out + (size_t)j * VEC_LANES,
+                      vec_mul(vec_mul(sum, unit[j]), vec_set1(s->query[i].codes_scale)));
+        }
     }
 }
 
