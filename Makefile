@@ -118,7 +118,9 @@ test-faults: build/stamps/test ## fail every call of the durable store and of ba
 	@for name in jobs/test_fault_disk jobs/test_fault_memory jobs/test_power_cut \
 	    jobs/test_fault_folder jobs/test_fault_calls cli/test_fault_batch cli/test_fault_batch_files; do \
 	    echo "tests/fault/$$name.c"; JITNEY_FAULTS=full JITNEY_CUTS=2000 \
-	    $(if $(SEED),JITNEY_SEED=$(SEED)) build/tests/$${name##*/} || exit 1; done
+	    $(if $(SEED),JITNEY_SEED=$(SEED)) build/tests/$${name##*/} || \
+	    { echo "test-faults: FAILED in tests/fault/$$name.c"; exit 1; }; done; \
+	    echo "test-faults: all 7 programs passed"
 
 test-soak: build/stamps/test ## keep a server under mixed traffic and look for leaks: MINUTES=30
 	@tools/build build jitney

@@ -28,11 +28,11 @@
 
 /* ---- the warp that fills the ring ---- */
 
-static __device__ inline struct cuda_share share_of(const struct cuda_resident &r,
-                                                    const struct cuda_resident_product &w,
-                                                    uint32_t layer, uint32_t kind) {
-    return cuda_share_of(cuda_tiles_of(w.rows), blockIdx.x, r.blocks,
-                         layer * CUDA_RESIDENT_PRODUCTS + kind);
+static __device__ inline struct cuda_turned_share share_of(const struct cuda_resident &r,
+                                                           const struct cuda_resident_product &w,
+                                                           uint32_t layer, uint32_t kind) {
+    return cuda_turned_share_of(cuda_tiles_of(w.rows), blockIdx.x, r.blocks,
+                                layer * CUDA_RESIDENT_PRODUCTS + kind);
 }
 
 static __device__ inline void expect_maps(const struct cuda_resident &r, uint32_t layer) {
@@ -83,7 +83,7 @@ static __device__ inline void begin_phase(const struct cuda_resident &r, struct 
 /* A product, and its rows. */
 struct product_job {
     const struct cuda_resident_product *w;
-    struct cuda_share share;
+    struct cuda_turned_share share;
     bool is_gates;
     uint32_t x; /* where all of the rows lie; 0: they come from `halves` */
     const struct cuda_half *halves;

@@ -35,7 +35,7 @@ enum {
     CUDA_RESIDENT_ATTENTION = 12 << 10, /* bytes that it keeps */
     CUDA_RESIDENT_PLAIN = 32 << 10,     /* bytes of rows at once */
     CUDA_RESIDENT_JOIN = 4,             /* parts that products join */
-    CUDA_TURN = 53                      /* see cuda_share_of */
+    CUDA_TURN = 53                      /* see cuda_turned_share_of */
 };
 
 BOTH_SIDES uint32_t cuda_least(uint32_t a, uint32_t b) { return a < b ? a : b; }
@@ -44,16 +44,16 @@ BOTH_SIDES uint32_t cuda_rounded(uint32_t n, uint32_t by) { return (n + by - 1) 
 /* ---- tiles ---- */
 
 /* A block's tiles of a product. */
-struct cuda_share {
+struct cuda_turned_share {
     uint32_t first, count;
 };
 
 /* Every block gets as many as the others, or one less. `turn` is the product's number in the step:
  * by it the blocks change places, so that it is not always the same ones that have more. */
-BOTH_SIDES struct cuda_share cuda_share_of(uint32_t tiles, uint32_t block, uint32_t blocks,
-                                           uint32_t turn) {
+BOTH_SIDES struct cuda_turned_share cuda_turned_share_of(uint32_t tiles, uint32_t block,
+                                                         uint32_t blocks, uint32_t turn) {
     uint32_t place = (block + turn * CUDA_TURN) % blocks;
-    struct cuda_share s;
+    struct cuda_turned_share s;
     s.first = (uint32_t)((uint64_t)place * tiles / blocks);
     s.count = (uint32_t)(((uint64_t)place + 1) * tiles / blocks) - s.first;
     return s;

@@ -94,7 +94,8 @@ static __device__ inline void box_of(bool is_gates, uint32_t tile, uint32_t slot
 /* The weights of a product's tiles, by the warp that fills the ring. */
 static __device__ inline void bring_product(const struct resident_block &b,
                                             const struct cuda_resident_product &w, bool is_gates,
-                                            struct cuda_share share, struct cuda_place *place) {
+                                            struct cuda_turned_share share,
+                                            struct cuda_place *place) {
     uint32_t at_once = cuda_tiles_at_once(share.count, b.slots), slots = cuda_slots_of(w.groups);
     for (uint32_t first = 0; first < share.count; first += at_once) {
         uint32_t tiles = min(at_once, share.count - first);

@@ -38,7 +38,7 @@ static void test_every_tile_is_in_one_share(void **state) {
         for (uint32_t turn = 0; turn < 5; turn++) {
             memset(seen, 0, sizeof(seen));
             for (uint32_t b = 0; b < BLOCKS; b++) {
-                struct cuda_share s = cuda_share_of(tiles, b, BLOCKS, turn);
+                struct cuda_turned_share s = cuda_turned_share_of(tiles, b, BLOCKS, turn);
                 assert_in_range(s.count, tiles / BLOCKS, (tiles + BLOCKS - 1) / BLOCKS);
                 for (uint32_t t = s.first; t < s.first + s.count; t++) seen[t]++;
             }
@@ -56,7 +56,7 @@ static void test_no_block_reads_much_more_than_the_others(void **state) {
             uint64_t mine = 0;
             for (uint32_t n = 0; n < m->layers * 4; n++)
                 mine += (uint64_t)m->cols[n % 4] *
-                        cuda_share_of(cuda_tiles_of(m->rows[n % 4]), b, BLOCKS, n).count;
+                        cuda_turned_share_of(cuda_tiles_of(m->rows[n % 4]), b, BLOCKS, n).count;
             all += mine;
             if (mine > most) most = mine;
         }

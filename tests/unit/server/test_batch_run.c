@@ -562,7 +562,7 @@ static void test_a_batch_expires_on_time_while_the_store_is_full(void **state) {
 }
 
 /* The server ends before the end of the batch is stored. */
-static void test_a_batch_that_expires_while_its_file_is_read_stays_so(void **state) {
+static void test_a_batch_that_expired_in_validation_stays_so(void **state) {
     (void)state;
     struct batch_rig b;
     batch_rig_open(&b);
@@ -661,7 +661,7 @@ int main(void) {
         cmocka_unit_test(test_a_clock_that_goes_back_changes_nothing),
         cmocka_unit_test(test_a_batch_that_expired_stays_so_when_the_clock_goes_back),
         cmocka_unit_test(test_a_batch_expires_on_time_while_the_store_is_full),
-        cmocka_unit_test(test_a_batch_that_expires_while_its_file_is_read_stays_so),
+        cmocka_unit_test(test_a_batch_that_expired_in_validation_stays_so),
         cmocka_unit_test(test_what_is_left_at_the_end_is_run_by_the_next_server),
         cmocka_unit_test(test_a_file_whose_client_has_gone_away_is_removed),
     };
