@@ -170,7 +170,8 @@ enum status file_write_atomic(const char *name, struct str bytes, struct err *er
     if (!is_plain) return write_in_place(name, bytes, err);
     char path[PATH_BYTES], temp[PATH_BYTES];
     if (!file_follow(name, path, sizeof(path)))
-        return err_set(err, ST_CREATE, "%s: name too long, or a circle of links", name);
+        return err_set(err, ST_CREATE,
+                       "%s: the name is too long, or its symbolic links form a loop", name);
     int need = snprintf(temp, sizeof(temp), "%s.part.%ld", path, (long)getpid());
     if (need < 0 || need >= (int)sizeof(temp))
         return err_set(err, ST_CREATE, "%s: name too long", path);

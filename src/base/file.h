@@ -56,7 +56,7 @@ enum status file_read(const char *path, struct buf *out, struct err *err);
 enum status file_read_short(const char *path, char *storage, size_t bytes, struct str *out);
 
 /* The file that a symbolic link points at, or that it would make; any other path as it is. False:
- * it does not fit, or the links are a circle. */
+ * it does not fit, or the links form a loop. */
 bool file_follow(const char *path, char *out, size_t out_bytes);
 
 /* Write under a temporary name in the same folder, sync, rename. A symbolic link stays: the file

@@ -88,7 +88,8 @@ static enum exit_code read_paths(struct job *j, struct err *err) {
         return usage_set(err, "batch: --json and -o - both want standard output; give one of them");
     if (is_stream(j)) return EXIT_FINE;
     if (!file_follow(j->out_path, j->target, sizeof(j->target)))
-        return usage_set(err, "batch: -o %s is too long, or a circle of symbolic links",
+        return usage_set(err,
+                         "batch: -o %s: the name is too long, or its symbolic links form a loop",
                          j->out_path);
     j->out_path = j->target; /* the link stays */
     return EXIT_FINE;

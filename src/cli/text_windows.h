@@ -1,8 +1,8 @@
 /* cli/text_windows.h - a text as windows of tokens, as `jitney compare`, `jitney perplexity` and
  * `jitney quantize` read it.
  *
- * The text is read with the model's tokenizer alone, before anything that takes long: a text that
- * is missing or too short is an error of the first second.
+ * The text is read before the model, with the model's tokenizer alone. So an error about a missing
+ * or short text comes at once, before work that takes long.
  *
  * Lifetime: read, deinit. Thread: the main thread. Memory: the text while it is read, its tokens.
  */

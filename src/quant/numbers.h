@@ -1,5 +1,5 @@
-/* quant/numbers.h - can a type hold all numbers of a tensor? And the sentence that says which
- * number it cannot hold.
+/* quant/numbers.h - checks that a type can hold all numbers of a tensor; if not, the error names
+ * the first number that it cannot hold.
  *
  * Thread: any. Memory: 64 KiB during a call.
  */

@@ -1,18 +1,18 @@
-/* sched/line_pace.h - how slow the slow requests are without batch lines.
+/* sched/line_pace.h - the pace: the 95th percentile of TPOT without batch lines.
  *
- * The pace is a mean time per token, from the first token of a request to its last: the one that
- * one in twenty of the last requests would have exceeded without lines. Lines may slow every other
- * request down to it, so the tail of the times stays where it is.
+ * TPOT is the mean time per token of a request, from its first token to its last. The pace is the
+ * 95th percentile that the TPOT of the last requests would have had without lines. Lines may slow
+ * faster requests up to it, so the p95 and p99 of TPOT change little.
  *
- * What a request would have taken without lines is not measured, but it follows from what is: lines
- * add time to a request, and while it takes longer it meets more of the others, their rows and
- * their prompts. Without lines it takes
+ * The time without lines cannot be measured, so it is estimated. Lines add time to a request; it
+ * then runs longer, beside more rows and prompts of other requests, which add time, too. What other
+ * requests add is in proportion to the time that the request runs. So without lines it would take
  *
  *     us * alone / (alone + added)
  *
- * per token, where `alone` is a step with its row only: what others add is in proportion to the
- * time that it runs. So lines do not raise the pace by using it. A plain value; zeroed: no request
- * has ended yet.
+ * per token: `us` is its TPOT, `alone` the time of a step with its row only, `added` the time that
+ * lines added per token. So the pace does not rise because lines use it. A plain value; zeroed: no
+ * request has ended yet.
  */
 #ifndef SCHED_LINE_PACE_H
 #define SCHED_LINE_PACE_H
@@ -21,8 +21,8 @@
 
 enum {
     LINE_PACE_REQUESTS = 64, /* the last so many count */
-    LINE_PACE_MIN = 20,      /* fewer than these tell nothing about a tail */
-    LINE_PACE_TAIL = 20,     /* one in so many is slower than the pace */
+    LINE_PACE_MIN = 20,      /* with fewer requests the pace is not known */
+    LINE_PACE_TAIL = 20,     /* at most one request in this many is slower than the pace */
 };
 
 struct line_pace {
@@ -31,9 +31,10 @@ struct line_pace {
     double slow_us;
 };
 
-/* A request has ended, after so much time per token; lines have added some of it. */
+/* A request has ended. All times are per token: its TPOT, what lines added to it, and a step with
+ * its row only. */
 void line_pace_observe(struct line_pace *p, double us, double added_us, double alone_us);
 double line_pace_us(const struct line_pace *p);   /* 0: not known yet */
-void line_pace_verify(const struct line_pace *p); /* CHECKs that it is the time of one in twenty */
+void line_pace_verify(const struct line_pace *p); /* CHECKs that at most one in 20 is slower */
 
 #endif

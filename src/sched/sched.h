@@ -157,7 +157,7 @@ struct sched_stats sched_stats(const struct sched *s);
 const struct cost_model *sched_cost(const struct sched *s);
 /* How long a step without interactive prompts takes: what batch lines are weighed by. */
 double sched_step_us(const struct sched *s, uint32_t rows, uint32_t tokens, uint64_t attended);
-/* The mean time per token that one in twenty requests exceeds without batch lines; 0: not known. */
+/* The 95th percentile of TPOT without batch lines (line_pace.h); 0: not known. */
 double sched_pace_us(const struct sched *s);
 struct kv_cache *sched_kv(const struct sched *s);
 

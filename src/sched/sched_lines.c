@@ -188,14 +188,14 @@ static double added_us(const struct planning *p, uint32_t first, uint32_t count)
 /* Its first token is there, or is known to be sampled by the plan under way. */
 static bool has_token(const struct sched_seq *seq) { return seq->total > seq->prompt_tokens; }
 
-/* The share by which requests at the pace, and slower ones, may become slower. */
+/* The tail share: by how much requests at the pace, and slower ones, may become slower. */
 static double tail_share(const struct sched *s) {
     return fmin(s->knobs.batch_slowdown, TAIL_SLOWDOWN);
 }
 
-/* How long the step may take, so that no interactive sequence that runs is slower than the pace
- * plus the tail's share, on average from its first token to the end of the step. 0: the pace is not
- * known yet. */
+/* How long the step may take, so that no running interactive sequence has a mean time per token,
+ * from its first token to the end of the step, above the pace times (1 + the tail share). 0: the
+ * pace is not known yet. */
 static double pace_limit_us(const struct planning *p) {
     const struct sched *s = p->s;
     double begin_us = (double)p->now_us;
@@ -212,8 +212,9 @@ static double pace_limit_us(const struct planning *p) {
     return limit_us;
 }
 
-/* Beside interactive rows lines have a share of the step's time up to the pace, and credit: each
- * such step earns a share of its time, a small one once the pace is known. */
+/* In a step with interactive rows, lines may add the share `batch_slowdown` of its time as far as
+ * the pace allows, and in addition what the credit allows. Each such step earns credit: the tail
+ * share of its time, or `batch_slowdown` of it while the pace is not known. */
 static void start_budget(struct planning *p) {
     const struct sched *s = p->s;
     const struct plan *plan = p->plan;

@@ -1,9 +1,9 @@
 /* server/idle_trim.h - returns free memory to the system when the server has become idle.
  *
- * The C library keeps what was freed for the next allocations, in an arena for each thread, and the
- * free pieces of a busy day lie between those in use. Once nothing has been under way for two
- * seconds, their pages are returned: at most once for each time that there was work, in a thread of
- * libuv's pool. (net/conn.c returns memory after a peak of what clients held, also while others are
+ * The C library keeps freed memory for the next allocations, in an arena for each thread; free
+ * pieces lie between those in use. When nothing has been under way for two seconds, the pages of
+ * the free pieces are returned, in a thread of libuv's pool, and not again before there was new
+ * work. (net/conn.c returns memory after a peak of what clients held, also while other requests are
  * served.)
  *
  * Lifetime: create, tick; destroy after the loop has run dry. Thread: the I/O thread.

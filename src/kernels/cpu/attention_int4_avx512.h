@@ -1,9 +1,9 @@
 /* kernels/cpu/attention_int4_avx512.h - keys and values of KV_I4 for attention_avx512.c.
  *
  * A query in whole numbers is multiplied with 64 codes at a time: four dimensions of each of a
- * tile's 16 tokens. The sum of a group of dimensions stays within 16 bits if 8 is taken from each
- * code, at most 32 * 8 * 127, so that it and the query's own sum go through one more product with
- * the group's step and offset. All of it is exact.
+ * tile's 16 tokens. With 8 subtracted from each code, the sum of a group of dimensions fits in 16
+ * bits: it is at most 32 * 8 * 127. So one more integer product multiplies this sum and the sum of
+ * the query's numbers with the group's step and offset. All of it is exact.
  *
  * Thread: any.
  */

@@ -1,5 +1,5 @@
-/* kernels/cpu/attention_int4_body.h - values of KV_I4 for kernels/cpu/attention_body.h, which says
- * what an including file defines before.
+/* kernels/cpu/attention_int4_body.h - values of KV_I4 for kernels/cpu/attention_body.h. That file
+ * says what must be defined before this one is included.
  * Thread: any. */
 #ifndef KERNELS_CPU_ATTENTION_INT4_BODY_H
 #define KERNELS_CPU_ATTENTION_INT4_BODY_H

@@ -1,7 +1,7 @@
-/* kernels/cpu/kv_int4_body.h - a key, a value and a query as KV_I4 wants them (graph/kv_space.h),
- * in loops over INT4_LANES numbers, of which every compiler makes the vectors it has.
+/* kernels/cpu/kv_int4_body.h - converts a key, a value and a query for KV_I4 (graph/kv_space.h), in
+ * loops over INT4_LANES numbers, which the compiler turns into vector instructions.
  *
- * The file that includes it includes <math.h>, <string.h> and its vec_X.h before.
+ * Include <math.h>, <string.h> and a vec_X.h before this file.
  * Thread: any.
  */
 #ifndef KERNELS_CPU_KV_INT4_BODY_H

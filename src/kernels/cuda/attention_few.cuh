@@ -1,6 +1,6 @@
-/* kernels/cuda/attention_few.cuh - attention of 16 queries that share a KV head, by 4 warps: what
- * attention_mma.cu and resident.cu share. Each warp takes 16 tokens of a tile of 64, then a quarter
- * of the dimensions. The definition is in attention_mma.cuh.
+/* kernels/cuda/attention_few.cuh - attention of 16 queries that share a KV head, by 4 warps; used
+ * by attention_mma.cu and resident.cu. Each warp computes the scores of 16 tokens of a tile of 64,
+ * then a quarter of the dimensions of the result. The definition is in attention_mma.cuh.
  */
 #ifndef KERNELS_CUDA_ATTENTION_FEW_CUH
 #define KERNELS_CUDA_ATTENTION_FEW_CUH

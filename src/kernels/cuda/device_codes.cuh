@@ -1,17 +1,20 @@
 /* kernels/cuda/device_codes.cuh - codes of quantised weights as the bytes that products multiply.
  *
- * A word of eight codes of 4 bits (layout.h) becomes two words of four bytes: of the group's first
- * 16 codes, and of its last 16.
+ * A word of eight codes of 4 bits (layout.h) becomes two words of four bytes: one with codes of the
+ * group's first 16, one with codes of its last 16.
  *
- *     CUDA_CODE_4          the codes: a mask, a shift
- *     CUDA_CODE_4_SIGNED   16 times the numbers: a code goes into the high half of a byte, whose
- *                          sign is then its own. Sums that become floats are divided by 16.
- *     CUDA_CODE_4_PLACE    prmt names one of 8 bytes: one looks into each half of the table, and a
- *                          third chooses by the place's highest bit
+ *     CUDA_CODE_4          the bytes are the codes: a mask, a shift
+ *     CUDA_CODE_4_SIGNED   the bytes are 16 times the numbers: a code goes into the high 4 bits of
+ *                          a byte, so its sign bit is the byte's. Sums are divided by 16 when they
+ *                          become floats.
+ *     CUDA_CODE_4_PLACE    the bytes are the table's numbers. The table has 16 bytes, and prmt
+ *                          chooses one of 8: one prmt reads each half of the table, a third takes
+ *                          one of the two results by the highest bit of the code.
  *
- * Sums of a group stay whole numbers, exact as floats: the largest is 16 * 8 * 127 * 32, half a
- * million. On tensor cores they begin as the bits of 1.5 * 2^23, so that a subtraction makes a
- * float of them, or with the division a fused multiply-add.
+ * Sums of a group are whole numbers and exact as floats: the largest is 16 * 8 * 127 * 32, half a
+ * million. On tensor cores a sum begins as the bits of the float 1.5 * 2^23. So its bits are those
+ * of that float plus the sum, and one subtraction makes a float of it; with the division by 16, one
+ * fused multiply-add.
  */
 #ifndef KERNELS_CUDA_DEVICE_CODES_CUH
 #define KERNELS_CUDA_DEVICE_CODES_CUH

@@ -1,9 +1,10 @@
-/* kernels/cuda/device_grid.cuh - what a kernel needs whose blocks are all on the card at once: a
- * barrier of the grid, barriers of some of a block's warps, copies of boxes of a matrix.
+/* kernels/cuda/device_grid.cuh - for kernels whose blocks are all on the card at once: a barrier of
+ * the grid, barriers for some of a block's warps, copies of boxes of a matrix.
  *
- * The barrier of the grid is a counter in global memory that only rises, from launch to launch, by
- * one for each block that arrives. Before the first barrier of a launch it is below the next
- * multiple of the number of blocks: so each block finds out what it was at the beginning.
+ * The barrier of the grid is a counter in global memory that only rises, by one for each block that
+ * arrives, from launch to launch. Every launch adds a multiple of the number of blocks. So at its
+ * first barrier a block knows the value at the start of the launch: the counter rounded down to
+ * such a multiple.
  */
 #ifndef KERNELS_CUDA_DEVICE_GRID_CUH
 #define KERNELS_CUDA_DEVICE_GRID_CUH
@@ -15,8 +16,8 @@ static __device__ inline void threads_barrier(uint32_t barrier, uint32_t threads
     asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-/* The same number, of which the compiler knows nothing: what follows from it is computed where it
- * is used, and holds no registers in the other phases of a loop. */
+/* Returns x, but the compiler cannot know that. So it computes values that depend on x where they
+ * are used, and keeps them in no register during the other phases of a loop. */
 static __device__ inline uint32_t computed_here(uint32_t x) {
     asm volatile("" : "+r"(x));
     return x;
@@ -76,23 +77,23 @@ static __device__ inline void copy_box(uint32_t to, const void *map, const uint3
 #endif
 }
 
-/* The description will be wanted soon. */
+/* Prefetches the description. */
 static __device__ inline void expect_map(const void *map) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
 #endif
 }
 
-/* Likewise a line of 128 bytes, to the second cache. */
+/* Prefetches a line of 128 bytes to the L2 cache. */
 static __device__ inline void expect_line(const void *line) {
     asm volatile("prefetch.global.L2 [%0];\n" ::"l"(line));
 }
 
 /* ---- launching ---- */
 
-/* `blocks` blocks, each with a multiprocessor of its own. They need not be launched as a
- * cooperative grid: a kernel that is started early by the one in front of it waits for nothing but
- * its end, so the blocks get their multiprocessors. */
+/* `blocks` blocks, each with a multiprocessor of its own. A cooperative launch is not needed: the
+ * kernel before this one waits for nothing from it, so it ends and leaves the multiprocessors free.
+ */
 template <typename... P, typename... A>
 static void launch_resident(const struct cuda_queue *queue, void (*kernel)(P...), uint32_t blocks,
                             uint32_t threads, size_t shared_bytes, A... args) {

@@ -1,6 +1,6 @@
-/* kernels/cuda/launch_resident.h - all layers of a decoding step in one launch, as the host calls
- * it. As in kernels/cuda/launch.h; the blocks of this kernel wait for each other, so all of them
- * must be on the card at once.
+/* kernels/cuda/launch_resident.h - what the host calls to launch all layers of a decoding step at
+ * once. The rules of kernels/cuda/launch.h apply. The blocks of this kernel wait for each other, so
+ * all of them must be on the card at the same time.
  */
 #ifndef KERNELS_CUDA_LAUNCH_RESIDENT_H
 #define KERNELS_CUDA_LAUNCH_RESIDENT_H

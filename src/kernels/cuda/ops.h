@@ -1,5 +1,5 @@
-/* kernels/cuda/ops.h - ops as kernels take them, and which of them stand together: what ops.c and
- * fuse.c give to files that launch several ops at once.
+/* kernels/cuda/ops.h - converts ops to the arguments of kernels (ops.c), and finds ops that one
+ * launch can compute (fuse.c): for files that launch several ops at once.
  */
 #ifndef KERNELS_CUDA_OPS_H
 #define KERNELS_CUDA_OPS_H
@@ -8,7 +8,7 @@
 
 /* ---- ops.c ---- */
 
-/* The most segments that a row of the step attends to; perhaps a few more. */
+/* At least as many segments as any row of the step attends to. */
 uint32_t cuda_segments_needed(const struct cuda_run *x, uint32_t window);
 /* Operands and ops as kernels take them. Of attention: in one part, without dst and half. */
 struct cuda_mat cuda_mat_of(const struct cuda_run *x, struct operand o);
@@ -18,12 +18,12 @@ enum cuda_act_kind cuda_act_kind_of(enum act_kind kind);
 
 /* ---- fuse.c ---- */
 
-/* How many ops from `i` on are [norm q] [norm k] rope q, rope k, kv_write; 0: they are others. */
+/* How many ops from `i` on are [norm q] [norm k] rope q, rope k, kv_write; 0: other ops follow. */
 uint32_t cuda_match_qkv(const struct tape *t, uint32_t i);
-/* Attention follows these `count` ops at `i`, and no op behind it reads what they leave beside the
- * cache. */
+/* Is the op after these `count` ops at `i` attention, and does no later op read their results? The
+ * cache does not count. */
 bool cuda_is_attended(const struct tape *t, uint32_t i, uint32_t count);
-/* Product `i` makes gates and ups, side by side, for the act behind it, and only for it. */
+/* Does product `i` compute gates and ups, side by side, which only the act after it reads? */
 bool cuda_feeds_act(const struct tape *t, uint32_t i);
 /* Does an op from `i` on read the value before an op overwrites it whole? A write of only some of
  * its columns does not count. */

@@ -1,9 +1,9 @@
 /* kernels/cuda/resident.h - the layers of a tape that resident.cu computes in one launch.
  *
- * They are a run of layers of one kind: norm, product of queries, keys and values, rotation, cache,
- * attention, product, norm, product of gates and ups, act, product; weights of 16 bits, a cache of
- * f16 or fp8. What stands in front of them and behind them are kernels as usual, and so are layers
- * that differ, steps of more than CUDA_RESIDENT_ROWS rows and steps with prompts.
+ * They are consecutive layers of one kind: norm, product of queries, keys and values, rotation,
+ * writing the cache, attention, product, norm, product of gates and ups, act, product; weights of
+ * 16 bits, a cache of f16 or fp8. The usual kernels compute all other ops: those before and after
+ * these layers, layers that differ, steps of more than CUDA_RESIDENT_ROWS rows, steps with prompts.
  *
  * Lifetime: a program's. Thread: the device's caller.
  */
@@ -23,7 +23,7 @@ struct cuda_layer_ops {
 enum { CUDA_RESIDENT_LAYERS = 256 };
 
 struct cuda_layers {
-    const char *why_not; /* the tape's layers are done by other kernels; NULL: they are not */
+    const char *why_not; /* why the usual kernels compute the layers; NULL: resident.cu does */
     uint32_t count;
     struct cuda_layer_ops ops[CUDA_RESIDENT_LAYERS];
     uint32_t normed, widest; /* columns of products, filled up: behind norms, and the others */

@@ -1,6 +1,6 @@
-/* kernels/cuda/resident_attention.cuh - attention in resident.cu: the definition of
- * attention_mma.cuh, by the functions of attention_few.cuh. The block that attends to the newest
- * token puts its key and value into the cache, and into its copy of their tile.
+/* kernels/cuda/resident_attention.cuh - attention in resident.cu, with the functions of
+ * attention_few.cuh; the definition is in attention_mma.cuh. The block that attends to the newest
+ * token writes this token's key and value to the cache, and to its own copy of their tile.
  */
 #ifndef KERNELS_CUDA_RESIDENT_ATTENTION_CUH
 #define KERNELS_CUDA_RESIDENT_ATTENTION_CUH

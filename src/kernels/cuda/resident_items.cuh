@@ -1,9 +1,9 @@
-/* kernels/cuda/resident_items.cuh - what blocks of resident.cu attend to, and how it comes to
- * them.
+/* kernels/cuda/resident_items.cuh - how attention is divided among the blocks of resident.cu, and
+ * how tiles of the KV cache come into the ring.
  *
- * An item is a row, a KV head and a segment of 256 positions; a block takes every so many. Tiles of
- * the cache come through the ring, also that of the newest token, before its key and value are
- * known.
+ * An item is a row, a KV head and a segment of 256 positions. With n blocks, a block takes every
+ * n-th item. All tiles come through the ring, also that of the newest token, before its key and
+ * value are known.
  */
 #ifndef KERNELS_CUDA_RESIDENT_ITEMS_CUH
 #define KERNELS_CUDA_RESIDENT_ITEMS_CUH
@@ -108,7 +108,7 @@ static __device__ inline void bring_kv(const struct cuda_resident &r,
     }
 }
 
-/* Past the slots of an item's tiles, by a warp that does not attend. */
+/* Skips the slots of an item's tiles: for warps that do not compute attention. */
 template <int D, bool IS_F8>
 static __device__ inline void pass_item(const struct resident_block &b, const struct kv_item &item,
                                         struct cuda_place *place) {

@@ -1,5 +1,6 @@
-/* kernels/cuda/resident_join.cuh - attention's parts joined in resident.cu, with the bits of
- * attention_mma.cu: by all blocks of the grid for all of them, or by each block for itself.
+/* kernels/cuda/resident_join.cuh - joins the parts of attention in resident.cu, with the bits of
+ * attention_mma.cu. The blocks divide the queries among them, or each block joins all queries for
+ * itself.
  */
 #ifndef KERNELS_CUDA_RESIDENT_JOIN_CUH
 #define KERNELS_CUDA_RESIDENT_JOIN_CUH
@@ -93,9 +94,10 @@ static __device__ inline void join_few(float factor, const struct few_parts<D> &
     for (uint32_t n = 0; n < D / 64; n++) out[n] = make_float2(out[n].x * by, out[n].y * by);
 }
 
-/* Results of all queries into the rows of the product behind attention, by each block for itself:
- * that takes less time than a further barrier of the grid where there are few parts. Some queries
- * are read before the first is joined, as each comes from the second cache. */
+/* Each block joins all queries for itself and writes them as the rows of the product after
+ * attention. If there are few parts, this takes less time than a further barrier of the grid. The
+ * parts of several queries are read before the first is joined, because each read waits for the L2
+ * cache. */
 template <int D, bool IS_BF16>
 static __device__ inline void make_joined(const struct cuda_resident &r,
                                           const struct resident_block &b, uint32_t groups) {

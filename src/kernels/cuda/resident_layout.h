@@ -1,24 +1,25 @@
-/* kernels/cuda/resident_layout.h - who does what in the resident kernel (resident.cu), and where it
- * lies: plain arithmetic, compiled for the host and for the device.
+/* kernels/cuda/resident_layout.h - the shares of blocks and warps in the resident kernel
+ * (resident.cu), and its layout of shared memory: plain arithmetic, compiled for the host and for
+ * the device.
  *
  * A block has a ring of slots in shared memory. One warp fills it, in the order of use: a product's
  * weights, or tiles of the KV cache. A slot of weights is CUDA_SLOT_COLS columns of a tile of 16
- * weight rows. A block's tiles are done in rounds of a few, each by a warp of its own; within a
- * round, slots alternate between the tiles:
+ * weight rows. A block computes its tiles in rounds. In a round, up to CUDA_RESIDENT_WARPS warps
+ * compute one tile each, and the slots alternate between the tiles:
  *
- *     round 0: columns 0.. of tile 0, of tile 1, ...; the next columns of tile 0, ...
- *     round 1: likewise of the next tiles
+ *     round 0: the first columns of tile 0, of tile 1, ...; the next columns of tile 0, ...
+ *     round 1: the same for the next tiles
  *
- * A tile of 64 tokens takes 1, 2 or 4 slots side by side; where the ring ends before that, the
- * slots up to its end are skipped.
+ * A tile of 64 tokens takes 1, 2 or 4 adjacent slots. If fewer are left at the end of the ring,
+ * these are skipped.
  */
 #ifndef KERNELS_CUDA_RESIDENT_LAYOUT_H
 #define KERNELS_CUDA_RESIDENT_LAYOUT_H
 
 #include "kernels/cuda/layout.h"
 
-/* With the warp that fills the ring a block has 8, of up to 255 registers a thread; with 9
- * it would be 168, which attention with joins exceeds. */
+/* With the warp that fills the ring a block has 8 warps, and a thread up to 255 registers. With 9
+ * warps it would have 168, too few for attention with joins. */
 enum {
     CUDA_RESIDENT_ROWS = 4,                                /* of a step, at most */
     CUDA_RESIDENT_WARPS = 7,                               /* that compute */
@@ -48,8 +49,8 @@ struct cuda_turned_share {
     uint32_t first, count;
 };
 
-/* Every block gets as many as the others, or one less. `turn` is the product's number in the step:
- * by it the blocks change places, so that it is not always the same ones that have more. */
+/* Two blocks differ by at most one tile. `turn` is the product's number in the step: it decides
+ * which blocks have one tile more, so that these are not the same in each product. */
 BOTH_SIDES struct cuda_turned_share cuda_turned_share_of(uint32_t tiles, uint32_t block,
                                                          uint32_t blocks, uint32_t turn) {
     uint32_t place = (block + turn * CUDA_TURN) % blocks;

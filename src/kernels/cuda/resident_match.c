@@ -38,10 +38,11 @@ static const struct cuda_matrix *matrix_of(const struct op *product) {
 
 static const char *why_not_product(const struct op *product, enum cuda_form form) {
     const struct cuda_matrix *w = matrix_of(product);
-    if (!w) return "the weights of a product do not lie side by side";
+    if (!w) return "the weights of a product are not adjacent in memory";
     if (w->form != CUDA_BF16 && w->form != CUDA_F16) return "weights are not of 16 bits";
-    if (w->form != form) return "weights are partly bf16, partly f16";
-    if (w->rows % 8 != 0 || w->cols % 8 != 0) return "a matrix has sides that 8 does not divide";
+    if (w->form != form) return "some weights are bf16, others f16";
+    if (w->rows % 8 != 0 || w->cols % 8 != 0)
+        return "the rows or columns of a matrix are not a multiple of 8";
     return NULL;
 }
 
@@ -59,10 +60,11 @@ static const char *why_not_attention(const struct tape *t, const struct cuda_lay
                 w->k.cols == a->kv_heads * a->head_dim && w->v.cols == w->k.cols &&
                 q->rope.x.cols == a->heads * a->head_dim && a->q.value == made->dst.value &&
                 w->k.value == made->dst.value && w->v.value == made->dst.value;
-    if (!fits) return "queries, keys or values come from elsewhere, or are wanted elsewhere";
+    if (!fits) return "queries, keys or values come from another op, or another op reads them";
     if (!cuda_attends_mma(kv->type, a->head_dim))
-        return "attention is not that of tensor cores (a cache of f16 or fp8, heads of 64 or 128)";
-    if (a->heads / a->kv_heads > CUDA_SHORT_QUERIES) return "too many heads share keys";
+        return "attention does not run on tensor cores (they need a cache of f16 or fp8, heads of "
+               "64 or 128)";
+    if (a->heads / a->kv_heads > CUDA_SHORT_QUERIES) return "too many heads share a KV head";
     return NULL;
 }
 
@@ -110,7 +112,7 @@ static bool is_chain(const struct tape *t, const struct cuda_layer_ops *o) {
 static const char *why_not_layer(const struct tape *t, const struct cuda_layer_ops *o,
                                  const struct program_options *options) {
     enum cuda_form form = cuda_matrix_of(product_of(t, o, CUDA_PRODUCT_QKV)->parts[0].weight)->form;
-    if (!is_chain(t, o)) return "the ops of a layer are others";
+    if (!is_chain(t, o)) return "a layer has other ops than expected";
     for (int k = 0; k < CUDA_RESIDENT_PRODUCTS; k++) {
         const char *why_not = why_not_product(tape_op(t, o->products[k]), form);
         if (why_not) return why_not;

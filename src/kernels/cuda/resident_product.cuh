@@ -3,8 +3,8 @@
  * The bits of product_few.cu: mma.sync m16n8k16 with one f32 accumulator, k rising in steps of 16;
  * a tile of 16 weight rows is the m of the instruction, the step's rows are the n.
  *
- * A chain of a tile's instructions waits for itself, about 33 cycles for each 16 columns. Between
- * two of them the warp reads operands of the next 64 columns, and waits for the next slot.
+ * Each instruction of a tile waits for the one before it, about 33 cycles for each 16 columns. In
+ * that time the warp reads operands of the next 64 columns and waits for the next slot.
  */
 #ifndef KERNELS_CUDA_RESIDENT_PRODUCT_CUH
 #define KERNELS_CUDA_RESIDENT_PRODUCT_CUH

@@ -1,9 +1,10 @@
-/* kernels/cuda/resident_ring.cuh - the shared memory of a block of resident.cu: its ring, rows of
- * products and what is small.
+/* kernels/cuda/resident_ring.cuh - the shared memory of a block of resident.cu: its ring, the rows
+ * of products, and small data (struct resident_kept).
  *
- * Two barriers belong to a slot. `full` tells that its copy has come, `empty` that it was read. A
- * warp that is faster than the others may come to a slot again before the copy of the pass before
- * is there: a parity alone would let it through. So it waits for the end of that pass first.
+ * Each slot has two barriers: `full` completes when the copy has arrived, `empty` when the slot was
+ * read. A barrier is tested by the parity of the pass. A fast warp may come to a slot while the
+ * copy of the pass before has not arrived; then the parity is that of two passes ago, and the warp
+ * would go on too early. So it waits for `empty` of the pass before, then for `full`.
  */
 #ifndef KERNELS_CUDA_RESIDENT_RING_CUH
 #define KERNELS_CUDA_RESIDENT_RING_CUH
@@ -23,9 +24,9 @@ static_assert(CUDA_SLOT_BYTES == CUDA_SLOT_GROUPS * GROUP_BYTES, "a slot is its 
 
 /* ---- a block ---- */
 
-/* What is small, behind the rows in shared memory. Descriptions of this layer and the next one, and
- * what follows from the rows' positions, lie here because each barrier of the grid empties the
- * first cache. */
+/* Small data, after the rows in shared memory. The descriptions of this layer and the next one, and
+ * what is computed from the rows' positions, are kept here because each barrier of the grid
+ * empties the L1 cache. */
 struct resident_kept {
     uint64_t full[CUDA_RESIDENT_SLOTS_MAX], empty[CUDA_RESIDENT_SLOTS_MAX];
     __align__(16) struct cuda_resident_layer layers[2];

@@ -1,5 +1,5 @@
-/* kernels/cuda/resident_rows.cuh - the rows of products in resident.cu, in 16 bits in shared
- * memory: as they lie in global memory, or behind a norm, with the bits of rows.cu.
+/* kernels/cuda/resident_rows.cuh - brings the rows of a product in resident.cu to shared memory, in
+ * 16 bits: copied from global memory, or computed by a norm with the bits of rows.cu.
  */
 #ifndef KERNELS_CUDA_RESIDENT_ROWS_CUH
 #define KERNELS_CUDA_RESIDENT_ROWS_CUH
