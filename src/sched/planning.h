@@ -31,8 +31,8 @@ struct planning {
     bool lacks_blocks;    /* an interactive sequence waits for blocks: lines take none */
     double line_limit_us; /* how long the step may take with rows of lines */
     double others_us;     /* what it takes without lines; token_count is 0: nothing */
-    double line_free_us;  /* what lines may add to it within the pace of all others */
-    double line_earned_us, line_credit_us; /* and besides: earned by this step; in all */
+    double line_free_us;  /* what lines may add to it without credit, as far as the pace allows */
+    double line_earned_us, line_credit_us; /* credit: earned by this step; in all */
     bool line_lacks_credit;                /* a line has no row for want of credit */
     uint64_t line_pending; /* blocks that running lines still need for the tokens they have */
     bool is_line_pending_known;

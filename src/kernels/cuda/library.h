@@ -42,7 +42,7 @@ struct cuda_switches {
     bool few_codes;        /* products of quantised weights likewise (sm_90) */
     bool first;            /* product_two.cu and _codes_dots.cu do the norm before them */
     bool dots;             /* quantised weights, up to 4 rows: product_codes_dots.cu */
-    bool even_tiles;       /* and shares gates and ups out tile by tile, not by pairs of them */
+    bool even_tiles;       /* and divides gates and ups among blocks by tiles, not by pairs */
     bool timed;            /* cuBLASLt's algorithms are chosen by their times */
     bool timed_early;      /* and that when a model is loaded */
     bool any_sums;         /* and may add up in any order: a row's bits depend on the others */

@@ -1,5 +1,5 @@
-/* Goal:   the pace is the time per token that one request in twenty exceeds without lines, whatever
- *         lines have added to those that were measured.
+/* Goal:   the pace is the 95th percentile of TPOT without lines, whatever lines have added to the
+ *         requests that were measured.
  * Method: random times against a sorted copy; requests that share a processor, as a formula. */
 #include <setjmp.h>
 #include <stdarg.h>
