@@ -4,10 +4,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -140,8 +143,42 @@ static bool write_all(int fd, struct str bytes) {
     return true;
 }
 
+/* In /proc, where a link stands for an open file: what it reads as is a name that the file may have
+ * no more, and other programs write to the file behind that name, too. */
+static bool is_in_proc(const char *path) {
+    struct statfs info;
+    int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    bool is_there = fd >= 0 && fstatfs(fd, &info) == 0 && info.f_type == PROC_SUPER_MAGIC;
+    if (fd >= 0) close(fd);
+    return is_there;
+}
+
+bool file_is_stream(const char *path) {
+    char end[PATH_BYTES];
+    if (file_exists(path) && !file_is_regular(path) && !file_is_dir(path)) return true;
+    return file_follow(path, end, sizeof(end)) && is_in_proc(end);
+}
+
+/* /proc/self/fd/1, opened again, would begin at the file's first byte. -1: it is no such name. */
+static int open_again(const char *path) {
+    struct stat named, own;
+    const char *slash = strrchr(path, '/');
+    char *end;
+    long fd = strtol(slash ? slash + 1 : path, &end, 10);
+    if (*end || fd < 0 || fd > INT32_MAX || !is_in_proc(path) || stat(path, &named) != 0) return -1;
+    bool is_own = fstat((int)fd, &own) == 0 && own.st_dev == named.st_dev &&
+                  own.st_ino == named.st_ino && (fcntl((int)fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
+    return is_own ? fcntl((int)fd, F_DUPFD_CLOEXEC, 0) : -1;
+}
+
+int file_open_stream(const char *path) {
+    char end[PATH_BYTES];
+    int fd = file_follow(path, end, sizeof(end)) ? open_again(end) : -1;
+    return fd >= 0 ? fd : open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+}
+
 static enum status write_in_place(const char *path, struct str bytes, struct err *err) {
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    int fd = file_open_stream(path);
     if (fd < 0) return say_errno(err, ST_CREATE, path, "open");
     bool ok = write_all(fd, bytes);
     if (close(fd) != 0) ok = false;
@@ -154,7 +191,7 @@ bool file_follow(const char *path, char *out, size_t out_bytes) {
     for (int i = 0; i < LINKS_MAX; i++) {
         if (need < 0 || (size_t)need >= out_bytes || (size_t)need >= sizeof(next)) return false;
         ssize_t len = readlink(out, target, sizeof(target) - 1);
-        if (len < 0) return true; /* no link, or nothing at all */
+        if (len < 0 || is_in_proc(out)) return true; /* no link, nothing at all, or an open file */
         target[len] = 0;
         const char *slash = strrchr(out, '/');
         const int folder_len = target[0] == '/' || !slash ? 0 : (int)(slash - out) + 1;
@@ -166,8 +203,7 @@ bool file_follow(const char *path, char *out, size_t out_bytes) {
 }
 
 enum status file_write_atomic(const char *name, struct str bytes, struct err *err) {
-    bool is_plain = !file_exists(name) || file_is_regular(name) || file_is_dir(name);
-    if (!is_plain) return write_in_place(name, bytes, err);
+    if (file_is_stream(name)) return write_in_place(name, bytes, err);
     char path[PATH_BYTES], temp[PATH_BYTES];
     if (!file_follow(name, path, sizeof(path)))
         return err_set(err, ST_CREATE,

@@ -55,13 +55,19 @@ enum status file_read(const char *path, struct buf *out, struct err *err);
  * not fit is cut off. ST_MISSING, ST_IO. */
 enum status file_read_short(const char *path, char *storage, size_t bytes, struct str *out);
 
-/* The file that a symbolic link points at, or that it would make; any other path as it is. False:
- * it does not fit, or the links form a loop. */
+/* The file that a symbolic link points at, or that it would make; any other path as it is. A link
+ * of /proc that stands for an open file is not followed. False: it does not fit, or the links form
+ * a loop. */
 bool file_follow(const char *path, char *out, size_t out_bytes);
 
+/* It is written into and never replaced: a device, a pipe, or a name of an open file
+ * (/dev/stdout). */
+bool file_is_stream(const char *path);
+/* To write at the end of a stream, or where the open file is now. -1: errno says why. */
+int file_open_stream(const char *path);
+
 /* Write under a temporary name in the same folder, sync, rename. A symbolic link stays: the file
- * that it points at is replaced. What is there already and is no
- * regular file (/dev/stdout, a pipe) is written straight into: it must not be replaced. */
+ * that it points at is replaced. A stream is written straight into. */
 enum status file_write_atomic(const char *path, struct str bytes, struct err *err);
 
 bool file_exists(const char *path); /* anything at all there */

@@ -70,8 +70,7 @@ struct job {
 
 /* Neither standard output nor a device can be replaced by a finished file. */
 static bool is_stream(const struct job *j) {
-    return strcmp(j->out_path, "-") == 0 ||
-           (file_exists(j->out_path) && !file_is_regular(j->out_path));
+    return strcmp(j->out_path, "-") == 0 || file_is_stream(j->out_path);
 }
 
 static enum exit_code read_paths(struct job *j, struct err *err) {
@@ -154,8 +153,14 @@ static enum status write_device(void *ctx, struct str line, struct err *err) {
 static enum status write_results(const struct job *j, struct err *err) {
     if (!is_stream(j)) return batch_partial_finish(j->partial, j->out_path, err);
     if (strcmp(j->out_path, "-") == 0) return batch_partial_copy(j->partial, write_line, NULL, err);
-    FILE *file = fopen(j->out_path, "w");
-    if (!file) return err_set(err, ST_CREATE, "%s: cannot open: %s", j->out_path, strerror(errno));
+    int fd = file_open_stream(j->out_path);
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (!file) {
+        enum status why =
+            err_set(err, ST_CREATE, "%s: cannot open: %s", j->out_path, strerror(errno));
+        if (fd >= 0) close(fd);
+        return why;
+    }
     enum status st = batch_partial_copy(j->partial, write_device, file, err);
     if (fclose(file) != 0 && st == ST_OK)
         st = err_set(err, ST_IO, "%s: cannot write: %s", j->out_path, strerror(errno));

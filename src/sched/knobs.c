@@ -57,8 +57,8 @@ static const struct row rows[] = {
      "sequences that may wait beside max_seqs that run; a request over max_seqs + queue_max is "
      "refused"},
     {"batch_slowdown", KIND_REAL, AT(batch_slowdown), 0, 10, "share", NULL,
-     "share by which batch lines may slow other requests, the slowest by 0.1 at most; 0: lines run "
-     "only in steps without other requests"},
+     "share by which batch lines may lengthen steps of fast requests, and 0.1 more; steps of the "
+     "slowest 0.1 at most; 0: lines run only in steps without other requests"},
     {"draft_max", KIND_COUNT, AT(draft_max), 0, DRAFT_MAX, "tokens", NULL,
      "most draft tokens of one sequence in a step, if speculation is on; 0: none"},
     {"threads", KIND_COUNT, AT(threads), 0, POOL_THREADS_MAX, "threads", NULL,

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -337,6 +338,38 @@ static void test_an_atomic_write_replaces_the_file_and_leaves_no_other(void **st
     assert_int_equal(rmdir(folder), 0); /* fails if anything is left in it */
 }
 
+static void test_an_open_file_by_its_number_is_appended_to_and_stays(void **state) {
+    (void)state;
+    char folder[] = "/tmp/jitney-test-XXXXXX", file[64], link[64], number[64], to[64];
+    struct err err = {0};
+    struct buf now;
+    assert_non_null(mkdtemp(folder));
+    assert_true(path_join(file, sizeof(file), folder, "file"));
+    assert_true(path_join(link, sizeof(link), folder, "link"));
+    for (int append = 0; append < 2; append++) {
+        int fd = open(file, O_RDWR | O_CREAT | (append ? O_APPEND : 0), 0600);
+        assert_int_equal(write(fd, "first ", 6), 6);
+        snprintf(number, sizeof(number), "/proc/self/fd/%d", fd);
+        assert_int_equal(symlink(number, link), 0); /* as /dev/stdout is one */
+        assert_true(file_is_stream(link));
+        assert_false(file_is_stream(file));
+        assert_true(file_follow(link, to, sizeof(to)));
+        assert_string_equal(to, number);
+        assert_int_equal(file_write_atomic(link, STR("second "), &err), ST_OK);
+        assert_int_equal(write(fd, "third", 5), 5);
+        buf_init(&now, 100);
+        assert_int_equal(file_read(file, &now, &err), ST_OK);
+        assert_string_equal(buf_text(&now), "first second third");
+        buf_deinit(&now);
+        assert_int_equal(unlink(file), 0); /* its name is now "file (deleted)" */
+        assert_int_equal(file_write_atomic(link, STR("more"), &err), ST_OK);
+        assert_int_equal(lseek(fd, 0, SEEK_END), 22);
+        assert_int_equal(close(fd), 0);
+        assert_int_equal(unlink(link), 0);
+    }
+    assert_int_equal(rmdir(folder), 0); /* nothing else was made */
+}
+
 static void test_a_symbolic_link_is_written_through_and_stays(void **state) {
     (void)state;
     char folder[] = "/tmp/jitney-test-XXXXXX", file[64], link[64], far[64], to[64];
@@ -412,6 +445,7 @@ int main(void) {
         cmocka_unit_test(test_pool_runs_everyone_and_barriers_publish),
         cmocka_unit_test(test_a_pipe_is_refused_without_waiting_for_a_writer),
         cmocka_unit_test(test_an_atomic_write_replaces_the_file_and_leaves_no_other),
+        cmocka_unit_test(test_an_open_file_by_its_number_is_appended_to_and_stays),
         cmocka_unit_test(test_a_symbolic_link_is_written_through_and_stays),
         cmocka_unit_test(test_rng_is_a_function_of_its_place),
         cmocka_unit_test(test_a_device_is_written_into_and_not_replaced),
