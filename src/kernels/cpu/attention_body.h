@@ -80,9 +80,11 @@ ATTN_INLINE void add_columns(const struct attn_segment *s, struct range tokens,
 #pragma GCC unroll 8
         for (int c = 0; c < vectors; c++)
             acc[i][c] = vec_load(out[i].out + at.d + (size_t)c * VEC_LANES);
-    for (uint32_t j = tokens.first; j < tokens.end;) {
-        uint32_t tile = j / KV_TILE_TOKENS, edge = (tile + 1) * KV_TILE_TOKENS;
-        uint32_t end = edge < tokens.end ? edge : tokens.end;
+    /* Of size_t: gcc 12 takes the minimum of 32-bit counters in vector registers, leaves j there
+     * and spills it: four bytes stored, sixteen loaded, which stalls for each token. */
+    for (size_t j = tokens.first; j < tokens.end;) {
+        size_t tile = j / KV_TILE_TOKENS, edge = (tile + 1) * KV_TILE_TOKENS;
+        size_t end = edge < tokens.end ? edge : tokens.end;
         const uint8_t *row = s->v[tile] + j % KV_TILE_TOKENS * s->v_stride;
         ptrdiff_t next = s->next[tile] ? s->next[tile] - s->v[tile] : 0;
         struct int4_steps steps[2];
