@@ -59,7 +59,7 @@ void mem_trim(void) {
 
 /* By default both limits follow the largest block that was ever freed, up to 32 and 64 MiB.
  * mem_trim does not reach the ends of heaps other than the first thread's, so they would stay at
- * their peak. An allocator in place of the C library's, such as that of a sanitizer, refuses both. */
+ * their peak. An allocator in place of the C library's, such as a sanitizer's, refuses both. */
 void mem_bound_unused(void) {
 #ifdef __GLIBC__
     (void)mallopt(M_MMAP_THRESHOLD, UNUSED_BYTES);
