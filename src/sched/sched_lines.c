@@ -234,7 +234,7 @@ static void start_budget(struct planning *p) {
  * waits for it, so it never exceeds the time of that row or what one step earns. */
 static void end_budget(struct planning *p) {
     struct sched_lines *l = &p->s->lines;
-    p->plan->batch_us = added_us(p, 0, 0);
+    p->plan->batch_us = p->plan->batch_row_count > 0 ? added_us(p, 0, 0) : 0;
     if (isinf(p->line_credit_us)) return;
     double left_us = p->line_credit_us - fmax(p->plan->batch_us - p->line_free_us, 0);
     l->credit_us = p->line_lacks_credit ? left_us : fmin(left_us, p->line_earned_us);
@@ -381,8 +381,8 @@ void sched_lines_first_token(struct sched *s, seq_idx i) {
 
 void sched_lines_last_token(struct sched *s, seq_idx i) {
     const struct sched_seq *seq = seq_at(s, i);
+    if (seq_generated(seq) < 2) return;
     uint32_t later_tokens = seq_generated(seq) - 1;
-    if (later_tokens == 0) return;
     double us = (double)(seq->last_token_us - seq->first_token_us) / later_tokens;
     double added_us = (s->lines.added_us - s->slots[i].line_added_us) / later_tokens;
     line_pace_observe(&s->lines.pace, us, added_us, sched_step_us(s, 1, 1, seq->total));

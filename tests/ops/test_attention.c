@@ -201,9 +201,9 @@ static void check_attention(const struct attn_case *c) {
 
 static void test_every_head_shape_has_the_same_bits(void **state) {
     (void)state;
-    static const uint32_t dims[] = {8, 20, 32, 48, 64, 80, 96, 128, 256};
+    static const uint32_t dims[] = {8, 20, 32, 40, 48, 64, 80, 96, 112, 128, 256};
     static const uint32_t ratios[] = {1, 3, 4, 7};
-    for (uint32_t i = 0; i < 9; i++)
+    for (uint32_t i = 0; i < 11; i++)
         for (uint32_t j = 0; j < 4 * KV_TYPE_COUNT; j++) {
             bool q8 = dims[i] * 4 * ratios[j % 4] % 32 == 0;
             struct attn_case c = {.type = (enum kv_type)(j / 4),

@@ -252,8 +252,8 @@ static void check_segment(enum kv_type type, uint32_t head_dim, uint32_t queries
 static void test_attention_touches_its_tiles_and_results_alone(void **state) {
     (void)state;
     static const enum kv_type types[] = {KV_F16, KV_F32, KV_I8, KV_F8, KV_I4};
-    static const uint32_t dims[] = {4, 8, 20, 36, 64, 80, HEAD_DIM_MAX};
-    for (uint32_t i = 0; i < 7 * KV_TYPE_COUNT; i++)
+    static const uint32_t dims[] = {4, 8, 20, 36, 40, 48, 64, 80, 96, 112, HEAD_DIM_MAX};
+    for (uint32_t i = 0; i < 11 * KV_TYPE_COUNT; i++)
         for (uint32_t queries = 1; queries <= ATTN_QUERIES; queries++)
             for (uint32_t end = 2 * queries; end <= TILES * KV_TILE_TOKENS; end += 5)
                 check_segment(types[i % KV_TYPE_COUNT], dims[i / KV_TYPE_COUNT], queries, end);

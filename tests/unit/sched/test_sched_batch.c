@@ -351,6 +351,23 @@ static void open_with_pace(struct world *w, double slowdown) {
     assert_true(sched_pace_us(w->s) < 225);
 }
 
+static void test_requests_that_end_without_a_token_leave_the_pace(void **state) {
+    (void)state;
+    struct world w;
+    open_with_pace(&w, 0.5);
+    double before_us = sched_pace_us(w.s);
+    for (uint32_t n = 0; n < LINE_PACE_REQUESTS; n++) {
+        send(&w, 1, (struct world_submit){.prompt_tokens = 1, .max_tokens = ANSWER});
+        struct world_request *one = &w.requests[w.request_count - 1];
+        one->is_cancelled = true;
+        sched_cancel(w.s, one->request, 0, FINISH_STOP, w.now_us);
+        world_events(&w);
+    }
+    assert_true(sched_pace_us(w.s) == before_us);
+    world_drain(&w, 1000);
+    world_close(&w);
+}
+
 /* Returns its mean time per token, beside lines that have begun to decode. */
 static double run_one(struct world *w) {
     send(w, MANY - 1,
@@ -736,6 +753,7 @@ int main(void) {
         cmocka_unit_test(test_rows_of_lines_stay_within_the_step_target),
         cmocka_unit_test(test_lines_lengthen_the_steps_of_others_by_a_share),
         cmocka_unit_test(test_lines_slow_a_fast_request_by_a_share),
+        cmocka_unit_test(test_requests_that_end_without_a_token_leave_the_pace),
         cmocka_unit_test(test_lines_slow_a_fast_request_to_the_pace_at_most),
         cmocka_unit_test(test_lines_do_not_slow_a_request_that_is_slow_already),
         cmocka_unit_test(test_the_pace_stays_where_it_is_while_lines_use_it),

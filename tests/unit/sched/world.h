@@ -210,6 +210,7 @@ static inline void check_plan(const struct world *w, const struct plan *plan) {
     }
     assert_int_equal(tokens, plan->token_count);
     assert_int_equal(samples, plan->sample_count);
+    assert_true(plan->batch_row_count > 0 ? plan->batch_us > 0 : plan->batch_us == 0);
     bool is_solo = w->options.policy->whole_prompts && plan->row_count == 1;
     assert_true(tokens <= k->max_step_tokens || is_solo);
 }
